@@ -1,0 +1,58 @@
+"""Checks of arguments that several parts share, and the choices they allow."""
+
+import numbers
+
+ID_DTYPES = ("int32", "int64")
+NORMALIZATIONS = ("zscore", "log")
+OUT_OF_RANGE = ("error", "nan", "zero", "mod", "oov")
+POOLINGS = ("mean", "sum", "sqrtn")
+
+
+def check_choice(name, value, allowed):
+    """Returns `value` if it is one of the strings in `allowed`.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    if not isinstance(value, str) or value not in allowed:
+        choices = ", ".join(repr(choice) for choice in allowed)
+        raise ValueError(
+            f"`{name}` must be one of {choices}. Received: {name}={value!r}."
+        )
+    return value
+
+
+def check_int(name, value, minimum=1):
+    """Returns `value` as a Python int if it is an integer of at least `minimum`.
+
+    Raises:
+        TypeError: If it is no integer.
+        ValueError: If it is below `minimum`.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+        raise TypeError(
+            f"`{name}` must be an integer, at least {minimum}. "
+            f"Received: {name}={value!r}."
+        )
+    if value < minimum:
+        raise ValueError(
+            f"`{name}` must be at least {minimum}. Received: {name}={value!r}."
+        )
+    return int(value)
+
+
+def check_rate(name, value):
+    """Returns `value` as a float if it lies in `[0, 1)`.
+
+    Raises:
+        ValueError: If it does not.
+    """
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, numbers.Real)
+        or not 0 <= value < 1
+    ):
+        raise ValueError(
+            f"`{name}` must be a number in [0, 1). Received: {name}={value!r}."
+        )
+    return float(value)

@@ -1,0 +1,496 @@
+"""Declarations of the columns of a data set, and the functions that embed them.
+
+A feature is a frozen description and holds no layer. `make_inputs` turns features into
+named Keras inputs, `embed_fields` turns those into `(batch_size, num_fields,
+embedding_dim)`.
+"""
+
+import collections.abc
+import dataclasses
+import math
+import re
+
+import keras
+import numpy as np
+
+from keras_recsys import layers
+from keras_recsys._checks import (
+    ID_DTYPES,
+    NORMALIZATIONS,
+    OUT_OF_RANGE,
+    POOLINGS,
+    check_choice,
+    check_int,
+)
+
+__all__ = [
+    "CategoricalFeature",
+    "NumericFeature",
+    "SequenceFeature",
+    "embed_fields",
+    "make_inputs",
+    "normalize_numbers",
+]
+
+
+def _check_name(name, argument="name"):
+    if not isinstance(name, str) or not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", name):
+        raise ValueError(
+            f"`{argument}` of a feature must be a letter followed by letters, digits "
+            "and underscores, since it names an input of the served model. "
+            f"Received: {argument}={name!r}."
+        )
+
+
+def _check_ids(feature):
+    """Checks what categorical and sequence features have in common."""
+    _check_name(feature.name)
+    check_int("vocab_size", feature.vocab_size)
+    if feature.embedding not in ("full", "qr") and not callable(feature.embedding):
+        raise ValueError(
+            "`embedding` must be 'full', 'qr' or a callable "
+            "(input_dim, output_dim, name) -> layer. "
+            f"Received: embedding={feature.embedding!r}."
+        )
+    if feature.num_buckets is not None:
+        check_int("num_buckets", feature.num_buckets)
+        if feature.embedding != "qr":
+            raise ValueError(
+                "`num_buckets` must be None unless embedding='qr'. Received: "
+                f"num_buckets={feature.num_buckets!r}, embedding={feature.embedding!r}."
+            )
+    check_choice("out_of_range", feature.out_of_range, OUT_OF_RANGE)
+    if callable(feature.embedding) and feature.out_of_range != "error":
+        raise ValueError(
+            "`out_of_range` must be left at 'error' where `embedding` is a callable: "
+            "the layer that it makes decides. "
+            f"Received: out_of_range={feature.out_of_range!r}."
+        )
+    check_choice("dtype", feature.dtype, ID_DTYPES)
+    if feature.dtype == "int32" and feature.vocab_size > 2**31 - 1:
+        raise ValueError(
+            "`dtype` must be 'int64' for a `vocab_size` above 2**31 - 1. Received: "
+            f"vocab_size={feature.vocab_size!r}, dtype={feature.dtype!r}."
+        )
+    if feature.table is not None:
+        _check_name(feature.table, "table")
+
+
+@dataclasses.dataclass(frozen=True)
+class CategoricalFeature:
+    """One id a row, such as a user, a city or an hour of the day.
+
+    Args:
+        name: Name of the column and of the model input: letters, digits and
+            underscores.
+        vocab_size: Number of ids, which run from 0 to `vocab_size - 1`. It is the
+            largest id plus one, not the number of distinct ids seen; a
+            `keras_recsys.data.Vocabulary` has it as `size`, out-of-vocabulary ids
+            included.
+        embedding: `"full"`, one row an id; `"qr"`, a `QREmbedding`; or a callable
+            `(input_dim, output_dim, name) -> layer`. Defaults to `"full"`.
+        num_buckets: Rows of the remainder table of `"qr"`. Defaults to
+            `ceil(sqrt(vocab_size))`.
+        out_of_range: What an id outside the vocabulary does: `"error"`, `"nan"`,
+            `"zero"`, `"mod"` or `"oov"` (one extra learned row); see `QREmbedding`.
+            Defaults to `"error"`.
+        dtype: `"int32"` or `"int64"`. Defaults to `"int32"`.
+        table: Name of the embedding table. Features with the same `table` share one
+            table and must agree in `vocab_size`, `embedding`, `num_buckets` and
+            `out_of_range`. Defaults to `name`.
+
+    Raises:
+        TypeError: If `vocab_size` or `num_buckets` is not an integer.
+        ValueError: If an argument is out of its range.
+
+    Example:
+    >>> CategoricalFeature("city", vocab_size=200).vocab_size
+    200
+    """
+
+    name: str
+    vocab_size: int
+    _: dataclasses.KW_ONLY
+    embedding: str | collections.abc.Callable = "full"
+    num_buckets: int | None = None
+    out_of_range: str = "error"
+    dtype: str = "int32"
+    table: str | None = None
+
+    def __post_init__(self):
+        _check_ids(self)
+
+    @property
+    def shape(self):
+        """Shape of one row."""
+        return ()
+
+
+@dataclasses.dataclass(frozen=True)
+class SequenceFeature:
+    """Several ids a row, pooled into one vector: genres, tags, a short history.
+
+    Id 0 is padding: it is masked, has no part in the pooled vector, and may stand
+    anywhere in the row. A row of nothing but padding gives the zero vector.
+
+    Args:
+        name: Name of the column and of the model input: letters, digits and
+            underscores.
+        vocab_size: Number of ids, padding included: from 0 to `vocab_size - 1`.
+        pooling: `"mean"`, `"sum"` or `"sqrtn"` (the sum over the square root of the
+            count). Defaults to `"mean"`.
+        max_len: Length of each row, or `None` for any length. Defaults to `None`.
+        embedding: As in `CategoricalFeature`.
+        num_buckets: As in `CategoricalFeature`.
+        out_of_range: As in `CategoricalFeature`.
+        dtype: As in `CategoricalFeature`.
+        table: As in `CategoricalFeature`; a categorical feature that shares the table
+            counts ids the same way, 0 for padding.
+
+    Raises:
+        TypeError: If a size is not an integer.
+        ValueError: If an argument is out of its range.
+
+    Example:
+    >>> SequenceFeature("genres", vocab_size=20, pooling="sum").shape
+    (None,)
+    """
+
+    name: str
+    vocab_size: int
+    _: dataclasses.KW_ONLY
+    pooling: str = "mean"
+    max_len: int | None = None
+    embedding: str | collections.abc.Callable = "full"
+    num_buckets: int | None = None
+    out_of_range: str = "error"
+    dtype: str = "int32"
+    table: str | None = None
+
+    def __post_init__(self):
+        _check_ids(self)
+        check_choice("pooling", self.pooling, POOLINGS)
+        if self.max_len is not None:
+            check_int("max_len", self.max_len)
+
+    @property
+    def shape(self):
+        """Shape of one row."""
+        return (self.max_len,)
+
+
+@dataclasses.dataclass(frozen=True)
+class NumericFeature:
+    """One number a row, normalized inside the model.
+
+    With `t(x) = log(1 + max(x, 0))` for `"log"` and `t(x) = x` otherwise, the model
+    sees `(t(x) - mean) / std`. Negative counts are therefore read as 0 by `"log"`.
+
+    Args:
+        name: Name of the column and of the model input: letters, digits and
+            underscores.
+        normalization: `None` (the raw number), `"zscore"` or `"log"`. Defaults to
+            `None`.
+        mean: Float, mean of `t(x)` over the training rows. Defaults to `0.0`.
+        std: Positive float, standard deviation of `t(x)`. Defaults to `1.0`.
+
+    Raises:
+        ValueError: If `std` is not positive and finite, `mean` is not finite, or
+            either is given without a normalization.
+
+    Example:
+    >>> NumericFeature.fit("price", [1.0, 3.0], normalization="zscore")
+    NumericFeature(name='price', normalization='zscore', mean=2.0, std=1.0)
+    """
+
+    name: str
+    _: dataclasses.KW_ONLY
+    normalization: str | None = None
+    mean: float = 0.0
+    std: float = 1.0
+
+    def __post_init__(self):
+        _check_name(self.name)
+        if self.normalization is not None:
+            check_choice("normalization", self.normalization, NORMALIZATIONS)
+        elif (self.mean, self.std) != (0.0, 1.0):
+            raise ValueError(
+                "`mean` and `std` must be left out where `normalization` is None. "
+                f"Received: mean={self.mean!r}, std={self.std!r}."
+            )
+        if not math.isfinite(self.mean):
+            raise ValueError(f"`mean` must be finite. Received: mean={self.mean!r}.")
+        if not (self.std > 0 and math.isfinite(self.std)):
+            raise ValueError(
+                f"`std` must be positive and finite. Received: std={self.std!r}."
+            )
+
+    @property
+    def dtype(self):
+        """Dtype of the model input."""
+        return "float32"
+
+    @property
+    def shape(self):
+        """Shape of one row."""
+        return ()
+
+    @classmethod
+    def fit(cls, name, values, *, normalization="zscore"):
+        """Makes the feature with mean and deviation of the training rows.
+
+        Args:
+            name: Name of the feature.
+            values: One-dimensional array of training values, in the units of the
+                column; computed in float64. A constant column gets `std=1`.
+            normalization: `"zscore"` or `"log"`. Defaults to `"zscore"`.
+
+        Returns:
+            A `NumericFeature`.
+
+        Raises:
+            ValueError: If `values` is empty or holds a number that is not finite.
+        """
+        check_choice("normalization", normalization, NORMALIZATIONS)
+        values = np.asarray(values, "float64")
+        if values.ndim != 1 or not values.size or not np.isfinite(values).all():
+            bad = np.count_nonzero(~np.isfinite(values))
+            raise ValueError(
+                f"`values` of feature {name!r} must be a non-empty one-dimensional "
+                "array of finite numbers; fill or drop missing ones first. "
+                f"Received: shape {values.shape} with {bad} that are not finite."
+            )
+        if normalization == "log":
+            values = np.log1p(np.maximum(values, 0.0))
+        std = float(values.std())
+        return cls(
+            name,
+            normalization=normalization,
+            mean=float(values.mean()),
+            std=std if std > 0 else 1.0,
+        )
+
+
+def make_inputs(features, inputs=None):
+    """Makes one named Keras input a feature.
+
+    Args:
+        features: Non-empty sequence of features with distinct names.
+        inputs: Optional dict from feature name to `KerasTensor`; those are used instead
+            of new ones, so that two models can be joined. Names of other features are
+            ignored.
+
+    Returns:
+        Dict from feature name to `KerasTensor`, in the order of `features`: ids of
+        shape `(batch_size,)`, sequences `(batch_size, max_len)`, numbers
+        `(batch_size,)`.
+
+    Raises:
+        TypeError: If an entry is no feature.
+        ValueError: If `features` is empty, a name occurs twice, or an existing input
+            has another dtype or rank.
+
+    Example:
+    >>> list(make_inputs([CategoricalFeature("city", 9), NumericFeature("age")]))
+    ['city', 'age']
+    """
+    features = check_features(features)
+    made = {}
+    for feature in features:
+        given = (inputs or {}).get(feature.name)
+        if given is None:
+            given = keras.Input(feature.shape, dtype=feature.dtype, name=feature.name)
+        elif given.dtype != feature.dtype or len(given.shape) != 1 + len(feature.shape):
+            raise ValueError(
+                f"`inputs[{feature.name!r}]` must be {feature.dtype} of rank "
+                f"{1 + len(feature.shape)}. Received: {given.dtype} of shape "
+                f"{given.shape}."
+            )
+        made[feature.name] = given
+    return made
+
+
+def normalize_numbers(inputs, features, *, name="fields"):
+    """Normalizes the numeric features as they declare it.
+
+    Args:
+        inputs: Dict from feature name to tensor, as `make_inputs` makes it.
+        features: Non-empty sequence of features.
+        name: Prefix of the layer names, `{name}_{feature}_normalized`.
+
+    Returns:
+        Dict like `inputs` in which numbers are normalized and of shape
+        `(batch_size, 1)`, by which `embed_fields` knows them; ids are passed on.
+
+    Example:
+    >>> features = [NumericFeature("age", normalization="log")]
+    >>> normalize_numbers(make_inputs(features), features)["age"].shape
+    (None, 1)
+    """
+    columns = dict(inputs)
+    for feature in check_features(features):
+        if isinstance(feature, NumericFeature) and len(inputs[feature.name].shape) == 1:
+            layer = layers.NumericNormalization(
+                feature.normalization,
+                mean=feature.mean,
+                std=feature.std,
+                name=f"{name}_{feature.name}_normalized",
+            )
+            columns[feature.name] = layer(inputs[feature.name])
+    return columns
+
+
+def embed_fields(
+    inputs,
+    features,
+    embedding_dim,
+    *,
+    combiner="multiply",
+    embeddings_initializer="uniform",
+    embeddings_regularizer=None,
+    name="fields",
+):
+    """Embeds every feature as one field.
+
+    Categorical features read their table, sequences are pooled, and a number becomes a
+    learned vector times its normalized value. Features that name the same `table` share
+    one.
+
+    Args:
+        inputs: Dict from feature name to tensor, as `make_inputs` or
+            `normalize_numbers` makes it.
+        features: Non-empty sequence of features; its order is the order of the fields.
+        embedding_dim: Positive int, the width of every field.
+        combiner: Combiner of `"qr"` features, see `QREmbedding`. Defaults to
+            `"multiply"`.
+        embeddings_initializer: Initializer of the tables and of the vectors of numbers,
+            see `QREmbedding`. Defaults to `"uniform"`.
+        embeddings_regularizer: Regularizer of full tables and of the vectors of
+            numbers. On `"qr"` features it acts on the vectors of each batch, averaged
+            over its rows, since multiply would shrink both tables twice. Defaults to
+            `None`.
+        name: Prefix of the layer names, `{name}_{table}`; the stacked fields are the
+            output of layer `name`.
+
+    Returns:
+        Tensor, `(batch_size, num_fields, embedding_dim)`, the output of layer `name`.
+
+    Raises:
+        TypeError: If `embedding_dim` is not an integer.
+        ValueError: If features that share a table disagree about it.
+
+    Example:
+    >>> features = [CategoricalFeature("city", 9), NumericFeature("age")]
+    >>> embed_fields(make_inputs(features), features, 4).shape
+    (None, 2, 4)
+    """
+    features = check_features(features)
+    check_int("embedding_dim", embedding_dim)
+    columns = normalize_numbers(inputs, features, name=name)
+    owners = {}
+    tables = {}
+    fields = []
+    for feature in features:
+        x = columns[feature.name]
+        if isinstance(feature, NumericFeature):
+            vector = keras.layers.Dense(
+                embedding_dim,
+                use_bias=False,
+                kernel_initializer=embeddings_initializer,
+                kernel_regularizer=embeddings_regularizer,
+                name=f"{name}_{feature.name}",
+            )
+            fields.append(vector(x))
+            continue
+        key = feature.table or feature.name
+        if key not in tables:
+            owners[key] = feature
+            tables[key] = _make_table(
+                feature,
+                embedding_dim,
+                combiner,
+                embeddings_initializer,
+                embeddings_regularizer,
+                name=f"{name}_{key}",
+            )
+        _check_shared(owners[key], feature, key)
+        vectors = tables[key](x)
+        if isinstance(feature, SequenceFeature):
+            mask = layers.PaddingMask(name=f"{name}_{feature.name}_mask")(x)
+            pooling = layers.SequencePooling(
+                feature.pooling, name=f"{name}_{feature.name}_pooling"
+            )
+            vectors = pooling(vectors, mask=mask)
+        fields.append(vectors)
+    if len(fields) > 1:
+        fields = keras.layers.Concatenate(name=f"{name}_concat")(fields)
+    else:
+        (fields,) = fields
+    return keras.layers.Reshape((len(features), embedding_dim), name=name)(fields)
+
+
+def check_features(features):
+    """Returns `features` as a tuple.
+
+    Raises:
+        TypeError: If an entry is no feature.
+        ValueError: If there is none, or a name occurs twice.
+    """
+    features = tuple(features)
+    if not features:
+        raise ValueError(
+            "`features` must hold at least one feature. "
+            f"Received: features={features!r}."
+        )
+    for feature in features:
+        if not isinstance(
+            feature, (CategoricalFeature, SequenceFeature, NumericFeature)
+        ):
+            raise TypeError(
+                "`features` must hold CategoricalFeature, SequenceFeature or "
+                f"NumericFeature. Received: {feature!r}."
+            )
+    names = [feature.name for feature in features]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(
+            f"`features` must have distinct names. Received: {twice} more than once."
+        )
+    return features
+
+
+def _make_table(feature, dim, combiner, initializer, regularizer, *, name):
+    """The embedding layer of a categorical or sequence feature."""
+    if callable(feature.embedding):
+        return feature.embedding(feature.vocab_size, dim, name=name)
+    if feature.embedding == "full":
+        return layers.FullEmbedding(
+            feature.vocab_size,
+            dim,
+            embeddings_initializer=initializer,
+            embeddings_regularizer=regularizer,
+            out_of_range=feature.out_of_range,
+            name=name,
+        )
+    return layers.QREmbedding(
+        feature.vocab_size,
+        dim,
+        num_buckets=feature.num_buckets,
+        combiner=combiner,
+        embeddings_initializer=initializer,
+        activity_regularizer=regularizer,
+        out_of_range=feature.out_of_range,
+        name=name,
+    )
+
+
+def _check_shared(owner, feature, table):
+    """Checks that two features describe the table that they share alike."""
+    for key in ("vocab_size", "embedding", "num_buckets", "out_of_range"):
+        first, second = getattr(owner, key), getattr(feature, key)
+        if first != second:
+            raise ValueError(
+                f"`{key}` must be the same for all features that share table "
+                f"{table!r}. Received: {first!r} for {owner.name!r}, {second!r} for "
+                f"{feature.name!r}."
+            )

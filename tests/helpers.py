@@ -1,0 +1,303 @@
+"""The contract that every layer and every model keeps, as checks."""
+
+import inspect
+import json
+
+import keras
+import numpy as np
+from keras import ops
+
+BACKEND = keras.config.backend()
+# JAX has no float64 by default; on torch Keras runs `mean` and `matmul` of float64
+# tensors in float32.
+FLOATS = ("float32", "float64") if BACKEND == "tensorflow" else ("float32",)
+# Models written by this test session, to be loaded by one fresh process at its end.
+ARTIFACTS = []
+
+
+def check_layer(make_layer, inputs, tmp_path, *, call=None, gradients=True):
+    """Checks everything that holds for any layer.
+
+    Args:
+        make_layer: Callable that makes the layer, with arguments off their defaults.
+        inputs: Array, or list of arrays, of at least two rows.
+        tmp_path: Folder for the round trips.
+        call: Optional dict of further call arguments.
+        gradients: Whether the layer has weights to train.
+    """
+    call = call or {}
+    rng = np.random.default_rng(7)
+    layer = make_layer()
+    _check_config(layer)
+
+    output = layer(inputs, **call)
+    randomize(layer, rng)
+    output = array(layer(inputs, **call))
+    assert np.isfinite(output).all()
+    assert output.shape == layer.compute_output_shape(_shapes(inputs))
+    symbolic = layer(_symbolic(inputs), **{k: _symbolic(v) for k, v in call.items()})
+    assert (len(output), *symbolic.shape[1:]) == output.shape
+    assert symbolic.shape[0] is None
+    assert keras.backend.standardize_dtype(symbolic.dtype) == str(output.dtype)
+
+    first = array(layer(_rows(inputs, 1), **{k: v[:1] for k, v in call.items()}))
+    np.testing.assert_allclose(first, output[:1], rtol=1e-5, atol=1e-6)
+    compiled = array(_compiled(layer, call)(inputs))
+    np.testing.assert_allclose(compiled, output, rtol=1e-5, atol=1e-6)
+
+    if gradients:
+        assert layer.trainable_variables
+        check_gradients(layer, inputs, call)
+    for policy in ("mixed_float16", "mixed_bfloat16"):
+        _check_half_precision(layer, inputs, policy, call)
+
+    again = type(layer).from_config(layer.get_config())
+    again(inputs, **call)
+    again.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(array(again(inputs, **call)), output)
+    if not call:
+        model = keras.Model(x := _symbolic(inputs), layer(x))
+        check_round_trips(model, inputs, tmp_path)
+
+
+def check_model(make_model, inputs, tmp_path):
+    """Checks everything that holds for any model of a builder.
+
+    Args:
+        make_model: Callable that makes the model and takes `name`.
+        inputs: Dict of arrays of at least two rows.
+        tmp_path: Folder for the round trips.
+    """
+    rng = np.random.default_rng(7)
+    model = make_model(name="first")
+    randomize(model, rng, scale=0.3)
+    outputs = model(inputs)
+    assert isinstance(outputs, dict)
+    for key, value in outputs.items():
+        assert keras.backend.standardize_dtype(value.dtype) == "float32"
+        assert np.isfinite(array(value)).all()
+        assert model.output[key].shape[0] is None
+    assert all(layer.name.startswith("first_") for layer in _own_layers(model))
+    assert all(model.input[key].name == key for key in inputs)
+    check_gradients(model, inputs, {})
+
+    # Two models of one builder live side by side, and joined.
+    second = make_model(name="second")
+    make_model(name="third")
+    joined = make_model(name="joined", inputs=model.input)
+    both = keras.Model(model.input, [*model.output.values(), *joined.output.values()])
+    np.testing.assert_allclose(
+        array(both(inputs)[0]),
+        array(next(iter(outputs.values()))),
+        rtol=1e-5,
+        atol=1e-6,
+    )
+    second.set_weights(model.get_weights())
+    check_round_trips(model, inputs, tmp_path)
+
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        half = make_model(name="half")
+    finally:
+        keras.config.set_dtype_policy("float32")
+    half.set_weights(model.get_weights())
+    for key, value in half(inputs).items():
+        assert keras.backend.standardize_dtype(value.dtype) == "float32"
+        np.testing.assert_allclose(array(value), array(outputs[key]), atol=2e-2)
+
+
+def check_round_trips(model, inputs, tmp_path):
+    """Saves the model in every way, loads it here, and files it for a fresh process."""
+    expected = _flat(model.predict(_plain(inputs), verbose=0))
+    folder = tmp_path / f"round_trip_{len(ARTIFACTS)}"
+    folder.mkdir()
+    model.save(folder / "model.keras")
+    model.save_weights(folder / "model.weights.h5")
+    (folder / "config.json").write_text(model.to_json())
+    if BACKEND == "tensorflow":
+        model.export(folder / "saved_model", verbose=False)
+    loaded = keras.models.load_model(folder / "model.keras")
+    assert loaded.get_config() == model.get_config()
+    rebuilt = keras.models.model_from_json((folder / "config.json").read_text())
+    rebuilt.load_weights(folder / "model.weights.h5")
+    for other in (loaded, rebuilt):
+        assert len(other.weights) == len(model.weights)
+        got = _flat(other.predict(_plain(inputs), verbose=0))
+        for a, b in zip(got, expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6)
+    flat = inputs if isinstance(inputs, dict) else dict(enumerate(_list(inputs)))
+    np.savez(folder / "inputs.npz", **{str(k): v for k, v in flat.items()})
+    np.savez(folder / "expected.npz", *expected)
+    kind = {dict: "dict", list: "list"}.get(type(inputs), "tensor")
+    ARTIFACTS.append({"folder": str(folder), "inputs": kind})
+
+
+def check_gradients(layer, inputs, call):
+    """Every trainable weight gets a finite gradient that is not all zero."""
+    _, gradients = output_and_gradients(layer, inputs, call=call)
+    for weight, gradient in zip(layer.trainable_variables, gradients, strict=True):
+        assert gradient is not None, weight.path
+        assert np.isfinite(gradient).all(), weight.path
+        assert np.any(gradient), weight.path
+
+
+def output_and_gradients(layer, inputs, coef=None, *, call=None, wrt_inputs=False):
+    """Output of the layer, and gradients of `sum(coef * output)` on any backend.
+
+    Args:
+        layer: A built layer or model.
+        inputs: Array, list or dict of arrays.
+        coef: Array of the shape of the output. Defaults to fixed random numbers.
+        call: Optional dict of further call arguments.
+        wrt_inputs: Whether the gradients start with that of `inputs`, one array.
+
+    Returns:
+        Tuple of the output and a list of arrays, one a trainable weight.
+    """
+    call = call or {}
+
+    def loss_of(output):
+        total = 0.0
+        for i, part in enumerate(keras.tree.flatten(output)):
+            weights = coef
+            if weights is None:
+                rng = np.random.default_rng(i)
+                weights = rng.normal(size=part.shape)
+            total = total + ops.sum(part * ops.cast(weights, part.dtype))
+        return total
+
+    trainable = layer.trainable_variables
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        x = tensor(inputs) if wrt_inputs else inputs
+        sources = [*([x] if wrt_inputs else []), *(v.value for v in trainable)]
+        with tf.GradientTape() as tape:
+            tape.watch(sources)
+            output = layer(x, **call)
+            loss = loss_of(output)
+        got = [tf.convert_to_tensor(g) for g in tape.gradient(loss, sources)]
+    elif BACKEND == "jax":
+        import jax
+
+        fixed = [v.value for v in layer.non_trainable_variables]
+
+        def run(weights, x):
+            output, _ = layer.stateless_call(weights, fixed, x, **call)
+            return loss_of(output), output
+
+        x = keras.tree.map_structure(tensor, inputs)
+        weights = [v.value for v in trainable]
+        gradient = jax.grad(run, argnums=(0, 1), has_aux=True, allow_int=True)
+        grads, output = jax.jit(gradient)(weights, x)
+        got = [*([grads[1]] if wrt_inputs else []), *grads[0]]
+    else:
+        x = tensor(inputs) if wrt_inputs else inputs
+        sources = [v.value for v in trainable]
+        if wrt_inputs:
+            x.requires_grad_(True)
+            sources.insert(0, x)
+        for source in sources:
+            source.grad = None
+        output = layer(x, **call)
+        loss_of(output).backward()
+        got = [source.grad for source in sources]
+    output = keras.tree.map_structure(array, output)
+    return output, [None if g is None else array(g) for g in got]
+
+
+def randomize(layer, rng, scale=0.5):
+    """Sets every weight to random numbers: zeros would hide errors."""
+    layer.set_weights(
+        [rng.normal(size=w.shape, scale=scale).astype(w.dtype) for w in layer.weights]
+    )
+
+
+def tensor(x):
+    """Tensor of an array, in the dtype of the array on every backend."""
+    return ops.convert_to_tensor(x, dtype=str(x.dtype))
+
+
+def array(x):
+    """NumPy array of a tensor; half precisions come as float32."""
+    if keras.backend.standardize_dtype(x.dtype) == "bfloat16":
+        x = ops.cast(x, "float32")
+    return ops.convert_to_numpy(ops.stop_gradient(x))
+
+
+def _check_config(layer):
+    config = layer.get_config()
+    json.dumps(config)
+    arguments = set()
+    for cls in type(layer).__mro__:
+        if cls.__module__.startswith("keras_recsys"):
+            arguments |= set(inspect.signature(cls.__init__).parameters)
+    arguments -= {"self", "kwargs"}
+    assert arguments | {"name", "dtype"} <= set(config), type(layer).__name__
+    again = type(layer).from_config(config)
+    assert again.get_config() == config
+    registered = keras.saving.get_registered_name(type(layer))
+    assert registered == f"keras_recsys>{type(layer).__name__}"
+
+
+def _check_half_precision(layer, inputs, policy, call):
+    fixed = (
+        layer.dtype_policy.name == "float32" and type(layer)().dtype == "float32"
+        if ("dtype" in inspect.signature(type(layer).__init__).parameters)
+        else False
+    )
+    config = layer.get_config()
+    if not fixed:
+        config["dtype"] = policy
+    half = type(layer).from_config(config)
+    output = half(inputs, **call)
+    half.set_weights(layer.get_weights())
+    output = half(inputs, **call)
+    dtype = keras.backend.standardize_dtype(output.dtype)
+    assert dtype in (half.compute_dtype, "bool")
+    assert np.isfinite(array(output)).all()
+    for weight in half.weights:
+        assert weight.dtype == "float32"
+
+
+def _compiled(layer, call):
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(lambda x: layer(x, **call), jit_compile=True)
+    if BACKEND == "jax":
+        import jax
+
+        return jax.jit(lambda x: layer(x, **call))
+    return lambda x: layer(x, **call)
+
+
+def _own_layers(model):
+    return [x for x in model.layers if not isinstance(x, keras.layers.InputLayer)]
+
+
+def _list(inputs):
+    return inputs if isinstance(inputs, list) else [inputs]
+
+
+def _flat(outputs):
+    return [np.asarray(x) for x in keras.tree.flatten(outputs)]
+
+
+def _plain(inputs):
+    return keras.tree.map_structure(np.asarray, inputs)
+
+
+def _shapes(inputs):
+    shapes = [tuple(x.shape) for x in _list(inputs)]
+    return shapes if isinstance(inputs, list) else shapes[0]
+
+
+def _symbolic(inputs):
+    return keras.tree.map_structure(
+        lambda x: keras.Input(x.shape[1:], dtype=str(x.dtype)), inputs
+    )
+
+
+def _rows(inputs, count):
+    return keras.tree.map_structure(lambda x: x[:count], inputs)

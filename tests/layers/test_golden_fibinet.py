@@ -1,0 +1,133 @@
+"""SENET, bilinear pairs and the heads against FuxiCTR's layers in float64."""
+
+import numpy as np
+import pytest
+from golden_files import assert_close, golden, load
+from helpers import FLOATS, array, output_and_gradients, tensor
+
+from keras_recsys import layers
+
+TYPES = ("all", "each", "interaction")
+
+
+def bilinear_kernel(arrays, bilinear_type, branch="raw"):
+    """The stored matrices without the one of the last field, which nothing reads."""
+    kernel = arrays[f"bil_{bilinear_type}_W_{branch}"]
+    return kernel[:-1] if bilinear_type == "each" else kernel
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("activation", ["relu", "sigmoid"])
+@golden("fibinet", having=["senet_W1", "reduction_ratio"])
+def test_senet(path, activation, dtype):
+    arrays = load(path)
+    emb = arrays["emb"].astype(dtype)
+    layer = layers.SENETLayer(
+        float(arrays["reduction_ratio"]), activation=activation, dtype=dtype
+    )
+    layer.build(emb.shape)
+    layer.set_weights([arrays["senet_W1"], arrays["senet_W2"]])
+    prefix = f"senet_{activation}"
+    _, weights = layer(tensor(emb), return_weights=True)
+    assert_close(array(weights), arrays[f"{prefix}_weights"], dtype)
+    output, gradients = output_and_gradients(
+        layer, emb, arrays[f"{prefix}_coef"], wrt_inputs=True
+    )
+    assert_close(output, arrays[f"{prefix}_out"], dtype)
+    for got, name in zip(gradients, ("grad_emb", "grad_W1", "grad_W2"), strict=True):
+        assert_close(got, arrays[f"{prefix}_{name}"], dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@golden("fibinet", having=["senet_max_out"])
+def test_senet_max_squeeze(path, dtype):
+    arrays = load(path)
+    emb = arrays["emb"].astype(dtype)
+    layer = layers.SENETLayer(
+        float(arrays["reduction_ratio"]), squeeze="max", dtype=dtype
+    )
+    layer.build(emb.shape)
+    layer.set_weights([arrays["senet_W1"], arrays["senet_W2"]])
+    output, weights = layer(tensor(emb), return_weights=True)
+    assert_close(array(weights), arrays["senet_max_weights"], dtype)
+    assert_close(array(output), arrays["senet_max_out"], dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("bilinear_type", TYPES)
+@golden("fibinet", having=["bil_all_p"])
+def test_bilinear(path, bilinear_type, dtype):
+    arrays = load(path)
+    emb = arrays["emb"].astype(dtype)
+    layer = layers.BilinearInteraction(bilinear_type, dtype=dtype)
+    layer.build(emb.shape)
+    prefix = f"bil_{bilinear_type}"
+    layer.set_weights([bilinear_kernel(arrays, bilinear_type, "senet")])
+    weighed = arrays["senet_relu_out"].astype(dtype)
+    assert_close(array(layer(tensor(weighed))), arrays[f"{prefix}_q"], dtype)
+    layer.set_weights([bilinear_kernel(arrays, bilinear_type)])
+    output, (grad_emb, grad_kernel) = output_and_gradients(
+        layer, emb, arrays[f"{prefix}_coef"], wrt_inputs=True
+    )
+    assert_close(output, arrays[f"{prefix}_p"], dtype)
+    assert_close(grad_emb, arrays[f"{prefix}_grad_emb"], dtype)
+    want = arrays[f"{prefix}_grad_W"]
+    assert_close(grad_kernel, want[:-1] if bilinear_type == "each" else want, dtype)
+    pairs = np.stack([layer.lefts, layer.rights], axis=1)
+    np.testing.assert_array_equal(pairs, arrays["pairs"])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("bilinear_type", TYPES)
+@golden("fibinet", having=["bil_all_shallow_sum"])
+def test_sum_without_pairs(path, bilinear_type, dtype):
+    arrays = load(path)
+    total = 0.0
+    for branch, name in (("raw", "emb"), ("senet", "senet_relu_out")):
+        layer = layers.BilinearInteraction(bilinear_type, reduction="sum", dtype=dtype)
+        layer.build(arrays[name].shape)
+        layer.set_weights([bilinear_kernel(arrays, bilinear_type, branch)])
+        total = total + array(layer(tensor(arrays[name].astype(dtype))))[:, 0]
+    assert_close(total, arrays[f"bil_{bilinear_type}_shallow_sum"], dtype)
+
+
+def fields_of(path):
+    """The embeddings file that a heads file belongs to: `2 P d` is the DNN's input."""
+    heads = load(path)
+    for other in sorted(path.parent.glob("*.npz")):
+        arrays = load(other)
+        if "bil_all_p" in arrays:
+            batch_size, num_pairs, dim = arrays["bil_all_p"].shape
+            fits = 2 * num_pairs * dim == heads["dnn_W0"].shape[0]
+            if fits and batch_size == len(heads["linear_logit"]):
+                return heads, arrays
+    pytest.skip(f"no fibinet file in {path.parent} has the fields of {path.name}")
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("bilinear_type", TYPES)
+@golden("fibinet", having=["dnn_W0", "linear_logit"])
+def test_heads(path, bilinear_type, dtype):
+    heads, arrays = fields_of(path)
+    raw, weighed = arrays["emb"].astype(dtype), arrays["senet_relu_out"].astype(dtype)
+    dense = layers.BilinearDense(
+        heads["dnn_W0"].shape[1], bilinear_type, activation="relu", dtype=dtype
+    )
+    dense.build([raw.shape, weighed.shape])
+    kernels = [bilinear_kernel(arrays, bilinear_type, b) for b in ("raw", "senet")]
+    if bilinear_type == "all":
+        kernels = [kernel[None] for kernel in kernels]
+    dense.set_weights([*kernels, *np.split(heads["dnn_W0"], 2), heads["dnn_b0"]])
+    hidden = array(dense([tensor(raw), tensor(weighed)]))
+    want = np.maximum(
+        heads[f"{bilinear_type}_concat"] @ heads["dnn_W0"] + heads["dnn_b0"], 0
+    )
+    assert_close(hidden, want, dtype)
+    hidden = np.maximum(hidden @ heads["dnn_W1"] + heads["dnn_b1"], 0)
+    deep = hidden @ heads["dnn_W2"][:, 0] + heads["linear_logit"]
+    assert_close(deep + heads["dnn_b2"], heads[f"{bilinear_type}_deep_logit"], dtype)
+    probability = layers.ClickProbability(dtype=dtype)
+    probability.build((None, 1))
+    probability.set_weights([heads["dnn_b2"]])
+    got = array(probability(tensor(deep[:, None].astype(dtype))))
+    assert_close(got[:, 0], heads[f"{bilinear_type}_deep_prob"], dtype)
