@@ -56,3 +56,12 @@ def check_rate(name, value):
             f"`{name}` must be a number in [0, 1). Received: {name}={value!r}."
         )
     return float(value)
+
+
+def shapes_of(input_shape):
+    """List of the input shapes of a layer that takes one tensor or a list of them.
+
+    A saved model gives back one shape as a list of numbers.
+    """
+    one = not input_shape or not isinstance(input_shape[0], (list, tuple))
+    return [tuple(shape) for shape in ([input_shape] if one else input_shape)]

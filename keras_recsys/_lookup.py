@@ -144,7 +144,7 @@ def settle(vectors, ids, in_range, num_ids, out_of_range, name):
         in_range: Boolean tensor, `ids.shape`.
         num_ids: Number of ids in the vocabulary.
         out_of_range: The policy.
-        name: Name of the layer, for the message.
+        name: What the message calls the layer.
 
     Returns:
         Tensor like `vectors`: untouched by `"mod"` and `"oov"`, 0 for `"zero"`, and NaN
@@ -170,7 +170,7 @@ def settle(vectors, ids, in_range, num_ids, out_of_range, name):
 def _require(in_range, ids, num_ids, name):
     """Raises where the backend can; returns `in_range`, tied to the check."""
     message = (
-        f"`inputs` of layer {name!r} must be whole ids in [0, {num_ids}). Received: "
+        f"`inputs` of layer {name} must be whole ids in [0, {num_ids}). Received: "
     )
     cure = (
         ". Make the vocabulary as large as the largest id plus one, or choose another "

@@ -22,6 +22,7 @@ from keras_recsys._checks import (
     check_choice,
     check_int,
 )
+from keras_recsys.layers.embedding._id_embedding import IdEmbedding
 
 __all__ = [
     "CategoricalFeature",
@@ -316,7 +317,7 @@ def normalize_numbers(inputs, features, *, name="fields"):
     Args:
         inputs: Dict from feature name to tensor, as `make_inputs` makes it.
         features: Non-empty sequence of features.
-        name: Prefix of the layer names, `{name}_{feature}_normalized`.
+        name: Prefix of the layer names, `{name}_{feature}-normalized`.
 
     Returns:
         Dict like `inputs` in which numbers are normalized and of shape
@@ -334,7 +335,7 @@ def normalize_numbers(inputs, features, *, name="fields"):
                 feature.normalization,
                 mean=feature.mean,
                 std=feature.std,
-                name=f"{name}_{feature.name}_normalized",
+                name=f"{name}_{feature.name}-normalized",
             )
             columns[feature.name] = layer(inputs[feature.name])
     return columns
@@ -370,7 +371,8 @@ def embed_fields(
             over its rows, since multiply would shrink both tables twice. Defaults to
             `None`.
         name: Prefix of the layer names, `{name}_{table}`; the stacked fields are the
-            output of layer `name`.
+            output of layer `name`. Layers without a table have a hyphen, which no
+            feature can have, in their names.
 
     Returns:
         Tensor, `(batch_size, num_fields, embedding_dim)`, the output of layer `name`.
@@ -414,16 +416,19 @@ def embed_fields(
                 name=f"{name}_{key}",
             )
         _check_shared(owners[key], feature, key)
-        vectors = tables[key](x)
+        if isinstance(tables[key], IdEmbedding):
+            vectors = tables[key](x, source=feature.name)
+        else:
+            vectors = tables[key](x)
         if isinstance(feature, SequenceFeature):
-            mask = layers.PaddingMask(name=f"{name}_{feature.name}_mask")(x)
+            mask = layers.PaddingMask(name=f"{name}_{feature.name}-mask")(x)
             pooling = layers.SequencePooling(
-                feature.pooling, name=f"{name}_{feature.name}_pooling"
+                feature.pooling, name=f"{name}_{feature.name}-pooling"
             )
             vectors = pooling(vectors, mask=mask)
         fields.append(vectors)
     if len(fields) > 1:
-        fields = keras.layers.Concatenate(name=f"{name}_concat")(fields)
+        fields = keras.layers.Concatenate(name=f"{name}-concat")(fields)
     else:
         (fields,) = fields
     return keras.layers.Reshape((len(features), embedding_dim), name=name)(fields)
@@ -434,7 +439,8 @@ def check_features(features):
 
     Raises:
         TypeError: If an entry is no feature.
-        ValueError: If there is none, or a name occurs twice.
+        ValueError: If there is none, a name occurs twice, or a table has the name of a
+            numeric feature.
     """
     features = tuple(features)
     if not features:
@@ -456,6 +462,13 @@ def check_features(features):
         raise ValueError(
             f"`features` must have distinct names. Received: {twice} more than once."
         )
+    numbers = {f.name for f in features if isinstance(f, NumericFeature)}
+    for feature in features:
+        if getattr(feature, "table", None) in numbers:
+            raise ValueError(
+                "`table` must not be the name of a numeric feature. "
+                f"Received: table={feature.table!r} for {feature.name!r}."
+            )
     return features
 
 

@@ -117,7 +117,7 @@ def check_round_trips(model, inputs, tmp_path):
     if BACKEND == "tensorflow":
         model.export(folder / "saved_model", verbose=False)
     loaded = keras.models.load_model(folder / "model.keras")
-    assert loaded.get_config() == model.get_config()
+    assert loaded.to_json() == model.to_json()
     rebuilt = keras.models.model_from_json((folder / "config.json").read_text())
     rebuilt.load_weights(folder / "model.weights.h5")
     for other in (loaded, rebuilt):

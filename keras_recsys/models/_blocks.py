@@ -73,7 +73,7 @@ def linear_logits(columns, features, numbers, *, regularizer, name):
             embeddings_regularizer=regularizer,
             name=f"{name}_linear",
         )
-        pooling = layers.SequencePooling("sum", name=f"{name}_linear_logit")
+        pooling = layers.SequencePooling("sum", name=f"{name}_linear-logit")
         logits.append(pooling(weights))
     if numbers is not None:
         dense = keras.layers.Dense(
@@ -81,7 +81,7 @@ def linear_logits(columns, features, numbers, *, regularizer, name):
             use_bias=False,
             kernel_initializer="zeros",
             kernel_regularizer=regularizer,
-            name=f"{name}_linear_numbers",
+            name=f"{name}_linear-numbers",
         )
         logits.append(dense(numbers))
     return logits

@@ -47,7 +47,7 @@ class IdEmbedding(keras.layers.Layer):
         """Embeds `inputs`; see the class."""
         return super().__call__(narrow_array(inputs), *args, **kwargs)
 
-    def call(self, inputs):
+    def call(self, inputs, source=None):
         ids, in_range = safe_ids(inputs, self.input_dim, self.out_of_range)
         vectors = settle(
             self.read(ids),
@@ -55,7 +55,7 @@ class IdEmbedding(keras.layers.Layer):
             in_range,
             self.input_dim,
             self.out_of_range,
-            self.name,
+            f"{self.name!r}" + (f" for feature {source!r}" if source else ""),
         )
         if self.zero_masked:
             kept = ops.expand_dims(ops.not_equal(inputs, 0), -1)

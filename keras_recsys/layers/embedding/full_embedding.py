@@ -34,6 +34,8 @@ class FullEmbedding(IdEmbedding):
     Call arguments:
         inputs: Tensor of ids of any shape, int32 or int64; other integer types are
             widened, floats are taken while they count exactly to `input_dim`.
+        source: Optional str, the feature that the ids come from, named where an id is
+            refused.
 
     Returns:
         Tensor of shape `inputs.shape + (output_dim,)`, in the compute dtype.

@@ -29,5 +29,8 @@ class PaddingMask(keras.layers.Layer):
     def call(self, inputs):
         return ops.not_equal(inputs, 0)
 
+    def compute_output_shape(self, input_shape):
+        return tuple(input_shape)
+
     def compute_output_spec(self, inputs):
         return keras.KerasTensor(inputs.shape, dtype="bool")

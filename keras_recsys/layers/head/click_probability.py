@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_recsys._checks import shapes_of
+
 
 @keras.saving.register_keras_serializable(package="keras_recsys")
 class ClickProbability(keras.layers.Layer):
@@ -35,7 +37,7 @@ class ClickProbability(keras.layers.Layer):
         self.bias_initializer = keras.initializers.get(bias_initializer)
 
     def build(self, input_shape):
-        shapes = input_shape if isinstance(input_shape, list) else [input_shape]
+        shapes = shapes_of(input_shape)
         if any(len(shape) != 2 or shape[1] != 1 for shape in shapes):
             raise ValueError(
                 "`ClickProbability` takes inputs of shape (batch_size, 1). "
@@ -50,7 +52,7 @@ class ClickProbability(keras.layers.Layer):
         return ops.sigmoid(sum(logits[1:], logits[0]) + self.bias)
 
     def compute_output_shape(self, input_shape):
-        return tuple(input_shape[0] if isinstance(input_shape, list) else input_shape)
+        return shapes_of(input_shape)[0]
 
     def get_config(self):
         return {

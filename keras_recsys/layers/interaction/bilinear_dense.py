@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_recsys._checks import check_choice, check_int
+from keras_recsys._checks import check_choice, check_int, shapes_of
 from keras_recsys._initializers import Stacked, clone
 from keras_recsys.layers.interaction._pairs import (
     BILINEAR_TYPES,
@@ -113,11 +113,11 @@ class BilinearDense(keras.layers.Layer):
         return bilinear_type
 
     def build(self, input_shape):
-        shapes = input_shape if isinstance(input_shape, list) else [input_shape]
+        shapes = shapes_of(input_shape)
         types = self._types(self.bilinear_type, len(shapes))
         num_fields, dim = check_fields(self, shapes[0])
         if len(types) != len(shapes) or any(
-            tuple(shape[1:]) != (num_fields, dim) for shape in shapes
+            shape[1:] != (num_fields, dim) for shape in shapes
         ):
             raise ValueError(
                 "`inputs` must be one tensor a branch, all of one shape, and "
@@ -170,8 +170,7 @@ class BilinearDense(keras.layers.Layer):
         return self.activation(output)
 
     def compute_output_shape(self, input_shape):
-        shape = input_shape[0] if isinstance(input_shape, list) else input_shape
-        return (shape[0], self.units)
+        return (shapes_of(input_shape)[0][0], self.units)
 
     def get_config(self):
         return {

@@ -1,0 +1,142 @@
+"""Features, builders and layers that the cases of other libraries are tried on."""
+
+import keras
+import numpy as np
+from helpers import randomize
+
+from keras_recsys import layers
+from keras_recsys.features import (
+    CategoricalFeature,
+    NumericFeature,
+    SequenceFeature,
+)
+from keras_recsys.models import build_fibinet
+
+# One feature of each kind; `item` and `history` share a table.
+FEATURES = (
+    CategoricalFeature("user", 1_000, embedding="qr", dtype="int64"),
+    CategoricalFeature("item", 9, table="items", dtype="int64"),
+    SequenceFeature("history", 9, table="items", dtype="int64"),
+    SequenceFeature("genres", 6, pooling="sqrtn", max_len=3),
+    NumericFeature("price", normalization="zscore", mean=20.0, std=4.0),
+    NumericFeature("count", normalization="log", mean=1.0, std=0.5),
+    CategoricalFeature("city", 5, out_of_range="oov"),
+)
+
+# Every public builder, in each of its ways to work; small, to be built quickly.
+BUILDERS = {
+    "fibinet_deep": (
+        build_fibinet,
+        {"embedding_dim": 4, "hidden_units": (6, 3), "dropout": 0.2, "seed": 1},
+    ),
+    "fibinet_shallow": (build_fibinet, {"embedding_dim": 4, "deep": False}),
+    "fibinet_numbers_in_dnn": (
+        build_fibinet,
+        {
+            "embedding_dim": 4,
+            "hidden_units": (6,),
+            "numeric_inputs": "dnn",
+            "bilinear_type": "all",
+            "senet_interaction": "hadamard",
+        },
+    ),
+}
+
+
+def make_model(kind, features=FEATURES, **kwargs):
+    """A model of a builder with random weights, so that zeros hide no error."""
+    build, settings = BUILDERS[kind]
+    model = build(features, **{**settings, **kwargs})
+    randomize(model, np.random.default_rng(3), scale=0.4)
+    return model
+
+
+def make_rows(rows=6, length=4, seed=0):
+    """Rows of `FEATURES`; every id in its vocabulary, padding included."""
+    rng = np.random.default_rng(seed)
+    return {
+        "user": rng.integers(0, 1_000, rows),
+        "item": rng.integers(0, 9, rows),
+        "history": rng.integers(0, 9, (rows, length)),
+        "genres": rng.integers(0, 6, (rows, 3)).astype("int32"),
+        "price": rng.normal(20.0, 4.0, rows).astype("float32"),
+        "count": rng.integers(-2, 50, rows).astype("float32"),
+        "city": rng.integers(0, 5, rows).astype("int32"),
+    }
+
+
+def make_labels(rows=6):
+    return (np.arange(rows) % 2).astype("float32")[:, None]
+
+
+def predict(model, inputs):
+    return model.predict(inputs, verbose=0)["probability"]
+
+
+IDS = np.array([[0, 3, 9], [5, 0, 10]], "int32")
+_FIELDS = np.random.default_rng(5).normal(size=(4, 5, 3)).astype("float32")
+_COLUMN = _FIELDS[:, :1, 0]
+
+# Every public layer, with arguments off their defaults.
+LAYERS = {
+    "BilinearDense": (
+        lambda **kw: layers.BilinearDense(
+            3,
+            ("each", "interaction"),
+            activation="tanh",
+            kernel_regularizer=keras.regularizers.L2(0.1),
+            **kw,
+        ),
+        [_FIELDS, _FIELDS[::-1].copy()],
+    ),
+    "BilinearInteraction": (
+        lambda **kw: layers.BilinearInteraction("each", reduction="sum", **kw),
+        _FIELDS,
+    ),
+    "ClickProbability": (
+        lambda **kw: layers.ClickProbability(
+            bias_initializer=keras.initializers.Constant(-1.0), **kw
+        ),
+        [_COLUMN, 2 * _COLUMN],
+    ),
+    "FullEmbedding": (
+        lambda **kw: layers.FullEmbedding(
+            11, 4, out_of_range="oov", mask_zero=True, zero_masked=True, **kw
+        ),
+        IDS,
+    ),
+    "NumericNormalization": (
+        lambda **kw: layers.NumericNormalization("log", mean=1.0, std=2.0, **kw),
+        np.array([-1.0, 0.0, 7.0], "float32"),
+    ),
+    "PaddingMask": (lambda **kw: layers.PaddingMask(**kw), IDS),
+    "QREmbedding": (
+        lambda **kw: layers.QREmbedding(
+            11,
+            4,
+            num_buckets=4,
+            combiner="concat",
+            embeddings_initializer=keras.initializers.RandomNormal(seed=3),
+            embeddings_constraint=keras.constraints.MaxNorm(2.0),
+            out_of_range="nan",
+            **kw,
+        ),
+        IDS,
+    ),
+    "SENETLayer": (
+        lambda **kw: layers.SENETLayer(2, squeeze="max", activation="sigmoid", **kw),
+        _FIELDS,
+    ),
+    "SequencePooling": (lambda **kw: layers.SequencePooling("sqrtn", **kw), _FIELDS),
+}
+
+
+def make_layer_model(name, **kwargs):
+    """A model of one public layer, with random weights."""
+    make, inputs = LAYERS[name]
+    symbolic = keras.tree.map_structure(
+        lambda x: keras.Input(x.shape[1:], dtype=str(x.dtype)), inputs
+    )
+    model = keras.Model(symbolic, make(name="tried", **kwargs)(symbolic))
+    randomize(model, np.random.default_rng(4))
+    return model

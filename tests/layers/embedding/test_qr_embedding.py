@@ -1,0 +1,280 @@
+import keras
+import numpy as np
+import pytest
+from helpers import BACKEND, array, check_layer, output_and_gradients, tensor
+
+from keras_recsys._lookup import safe_ids
+from keras_recsys.layers import FullEmbedding, QREmbedding
+
+IDS = np.array([[0, 3, 9], [5, 0, 10]], "int32")
+COMBINERS = ("multiply", "add", "concat")
+
+
+def qr_loop(ids, quotient, remainder, combiner):
+    """The formula of the docstring, one id at a time, in float64."""
+    num_buckets = len(remainder)
+    rows = []
+    for i in ids.ravel().tolist():
+        a, b = quotient[i // num_buckets], remainder[i % num_buckets]
+        rows.append(
+            {"multiply": a * b, "add": a + b, "concat": [*a, *b]}[combiner]
+            if combiner == "concat"
+            else (a * b if combiner == "multiply" else a + b)
+        )
+    return np.array(rows, "float64").reshape(*ids.shape, -1)
+
+
+@pytest.mark.parametrize("combiner", COMBINERS)
+def test_contract(combiner, tmp_path):
+    check_layer(
+        lambda: QREmbedding(11, 5, num_buckets=4, combiner=combiner, mask_zero=True),
+        IDS,
+        tmp_path,
+    )
+
+
+@pytest.mark.parametrize("out_of_range", ["nan", "zero", "mod", "oov"])
+def test_contract_of_the_policies(out_of_range, tmp_path):
+    check_layer(
+        lambda: QREmbedding(
+            11,
+            4,
+            num_buckets=20,
+            out_of_range=out_of_range,
+            embeddings_initializer="ones",
+            mask_zero=True,
+            zero_masked=True,
+        ),
+        IDS,
+        tmp_path,
+    )
+
+
+@pytest.mark.parametrize("combiner", COMBINERS)
+@pytest.mark.parametrize("num_buckets", [1, 3, 4, 11, 20])
+def test_equals_the_loop(combiner, num_buckets):
+    layer = QREmbedding(11, 6, num_buckets=num_buckets, combiner=combiner)
+    layer.build()
+    rng = np.random.default_rng(0)
+    tables = [rng.normal(size=w.shape) for w in layer.weights]
+    layer.set_weights(tables)
+    want = qr_loop(IDS, *tables, combiner)
+    np.testing.assert_allclose(array(layer(IDS)), want, rtol=1e-5, atol=1e-6)
+
+
+def test_by_hand():
+    layer = QREmbedding(5, 2, num_buckets=2, combiner="multiply")
+    layer.build()
+    quotient, remainder = [[1, 2], [3, 4], [5, 6]], [[10, 20], [1, -1]]
+    layer.set_weights([np.array(quotient), np.array(remainder)])
+    # ids 0..4 are (0, 0), (0, 1), (1, 0), (1, 1), (2, 0)
+    want = [[10, 40], [1, -2], [30, 80], [3, -4], [50, 120]]
+    np.testing.assert_array_equal(array(layer(np.arange(5))), want)
+
+
+def test_every_id_has_its_own_pair_of_rows():
+    for num_ids in range(1, 201, 7):
+        for num_buckets in range(1, num_ids + 4, 3):
+            layer = QREmbedding(num_ids, 1, num_buckets=num_buckets)
+            ids = tensor(np.arange(num_ids, dtype="int32"))
+            quotients, remainders = map(array, layer.split(ids))
+            rows = -(-num_ids // num_buckets)
+            assert quotients.max() == rows - 1
+            assert remainders.max() < num_buckets
+            assert len({*zip(quotients, remainders, strict=True)}) == num_ids
+
+
+@pytest.mark.parametrize(
+    ("input_dim", "num_buckets"),
+    [(1, 1), (2, 2), (10, 4), (10_000, 100), (10_001, 101)],
+)
+def test_default_buckets_are_the_root(input_dim, num_buckets):
+    layer = QREmbedding(input_dim, 2)
+    assert layer.num_buckets == num_buckets
+    layer.build()
+    assert layer.count_params() == 2 * (-(-input_dim // num_buckets) + num_buckets)
+
+
+@pytest.mark.parametrize("combiner", COMBINERS)
+def test_starts_with_the_spread_of_a_plain_table(combiner):
+    layer = QREmbedding(10_000, 16, num_buckets=100, combiner=combiner)
+    std = array(layer(np.arange(10_000))).std()
+    assert std == pytest.approx(0.05 / 3**0.5, rel=0.15)
+
+
+def test_start_around_one():
+    layer = QREmbedding(400, 64, embeddings_initializer="ones")
+    layer.build()
+    quotient, remainder = layer.get_weights()
+    assert abs(quotient.mean()) < 0.005
+    assert np.abs(quotient).max() <= 0.05
+    assert abs(remainder.mean() - 1) < 0.005
+    assert np.abs(remainder - 1).max() <= 0.05 + 1e-6
+
+
+def test_start_of_dlrm():
+    layer = QREmbedding(400, 64, embeddings_initializer="dlrm")
+    layer.build()
+    for table in layer.get_weights():
+        assert table.min() >= 1 / 20
+        assert table.max() <= 1
+        assert table.mean() == pytest.approx(0.525, abs=0.03)
+
+
+def test_tables_of_one_seeded_initializer_differ():
+    initializer = keras.initializers.RandomNormal(seed=3)
+    layer = QREmbedding(16, 8, num_buckets=4, embeddings_initializer=initializer)
+    layer.build()
+    quotient, remainder = layer.get_weights()
+    assert quotient.shape == remainder.shape
+    assert np.abs(quotient - remainder).min() > 0
+
+
+def test_zeros_with_multiply_never_train():
+    layer = QREmbedding(
+        11, 4, embeddings_initializer=keras.initializers.Zeros(), num_buckets=4
+    )
+    layer.build()
+    _, gradients = output_and_gradients(layer, IDS)
+    assert not any(np.any(g) for g in gradients)
+
+
+@pytest.mark.parametrize("combiner", COMBINERS)
+def test_trains_as_well_as_a_plain_table(combiner):
+    """Every id has its own number to learn; the tables have rows for all of them."""
+    ids = np.arange(12, dtype="int32")
+    rng = np.random.default_rng(0)
+    target = np.outer(rng.normal(size=3), rng.normal(size=4)).reshape(12, 1)
+
+    def final_loss(layer):
+        keras.utils.set_random_seed(1)
+        x = keras.Input((), dtype="int32")
+        model = keras.Model(x, keras.layers.Dense(1)(layer(x)))
+        model.compile(keras.optimizers.Adam(0.02), "mse")
+        return model.fit(ids, target, epochs=300, verbose=0).history["loss"][-1]
+
+    plain = final_loss(FullEmbedding(12, 8))
+    got = final_loss(QREmbedding(12, 8, num_buckets=4, combiner=combiner))
+    assert plain < 1e-2
+    # Added or joined rows cannot make every table of numbers; a product of rank 1 can.
+    assert got < (1e-2 if combiner == "multiply" else 0.5)
+
+
+@pytest.mark.parametrize("bad", [-1, 11, 12, 2**31 - 1])
+def test_ids_outside_are_refused_by_name(bad):
+    layer = QREmbedding(11, 4, num_buckets=4, name="city")  # 3 * 4 = 12 rows
+    with pytest.raises(ValueError, match=rf"'city' must be .*\[0, 11\).*id {bad}"):
+        layer(np.array([[0, bad]]))
+
+
+def test_policies_outside():
+    ids = np.array([[1, -1, 11, 25]])
+    tables = None
+    got = {}
+    for policy in ("nan", "zero", "mod", "oov"):
+        layer = QREmbedding(11, 4, num_buckets=4, out_of_range=policy)
+        layer.build()
+        # 11 and 12 ids both need three rows of quotients
+        tables = tables or layer.get_weights()
+        layer.set_weights(tables)
+        got[policy] = array(layer(ids))[0]
+        np.testing.assert_array_equal(got[policy][0], got["nan"][0])
+    assert np.isnan(got["nan"][1:]).all()
+    assert not got["zero"][1:].any()
+    inside = array(layer(np.array([10, 0, 3])))  # -1, 11 and 25 modulo 11
+    np.testing.assert_array_equal(got["mod"][1:], inside)
+    last = tables[0][2] * tables[1][3]  # the row of id 11, one past the vocabulary
+    np.testing.assert_allclose(got["oov"][1:], [last] * 3, rtol=1e-6)
+
+
+def test_zero_policy_has_no_gradient():
+    layer = QREmbedding(11, 4, num_buckets=4, out_of_range="zero")
+    layer.build()
+    _, gradients = output_and_gradients(layer, np.array([[-1, 11]]))
+    assert not any(np.any(g) for g in gradients)
+
+
+def test_int64_ids_keep_all_their_bits():
+    if BACKEND == "jax":
+        with pytest.raises(ValueError, match=r"at most 2\*\*31 on JAX"):
+            QREmbedding(2**33, 1, num_buckets=2**20)
+        layer = QREmbedding(10, 1)
+        with pytest.raises(ValueError, match=r"must be whole ids in \[0, 10\)"):
+            layer(np.array([5, 5 + 2**32]))
+        return
+    layer = QREmbedding(2**33, 1, num_buckets=2**20)
+    layer.build()
+    ids = np.array([5, 5 + 2**32], "int64")
+    safe, in_range = safe_ids(tensor(ids), 2**33, "error")
+    assert array(in_range).all()
+    quotients, remainders = layer.split(safe)
+    assert array(quotients).tolist() == [0, 4096]
+    assert array(remainders).tolist() == [5, 5]
+    first, second = array(layer(ids))
+    assert first != second
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int64"])
+def test_other_integer_types(dtype):
+    layer = QREmbedding(11, 4)
+    np.testing.assert_array_equal(array(layer(IDS.astype(dtype))), array(layer(IDS)))
+
+
+def test_floats_that_count_are_taken():
+    layer = QREmbedding(11, 4)
+    np.testing.assert_array_equal(
+        array(layer(IDS.astype("float32"))), array(layer(IDS))
+    )
+    with pytest.raises(ValueError, match=r"\[0, 11\).*id 1.5"):
+        layer(np.array([1.5], "float32"))
+
+
+def test_floats_that_merge_ids_are_refused():
+    with pytest.raises(ValueError, match="float32 merges ids above 16777216"):
+        QREmbedding(2**24 + 1, 4)(np.array([3.0], "float32"))
+
+
+def test_mask():
+    plain = QREmbedding(11, 4)
+    assert plain.compute_mask(tensor(IDS)) is None
+    layer = QREmbedding(11, 4, mask_zero=True)
+    np.testing.assert_array_equal(array(layer.compute_mask(tensor(IDS))), IDS != 0)
+    assert array(layer(IDS))[0, 0].any()  # its rows belong to other ids as well
+    zeroed = QREmbedding(11, 4, mask_zero=True, zero_masked=True)
+    got = array(zeroed(IDS))
+    assert not got[IDS == 0].any()
+    assert got[IDS != 0].all()
+
+
+def test_works_on_ids_of_any_rank():
+    layer = QREmbedding(11, 4)
+    assert array(layer(np.array([3]))).shape == (1, 4)
+    assert array(layer(np.zeros((2, 3, 4), "int32"))).shape == (2, 3, 4, 4)
+    assert array(layer(np.zeros((0, 3), "int32"))).shape == (0, 3, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"input_dim": 0}, "`input_dim` must be at least 1.*input_dim=0"),
+        ({"output_dim": -2}, "`output_dim` must be at least 1.*output_dim=-2"),
+        ({"num_buckets": 0}, "`num_buckets` must be at least 1.*num_buckets=0"),
+        ({"combiner": "mult"}, "`combiner` must be one of 'multiply'.*'mult'"),
+        ({"out_of_range": "clip"}, "`out_of_range` must be one of.*'clip'"),
+        ({"zero_masked": True}, "`zero_masked` must be False.*mask_zero=False"),
+        (
+            {"combiner": "concat", "output_dim": 1},
+            "`output_dim` must be at least 2.*output_dim=1",
+        ),
+    ],
+)
+def test_says_what_was_given(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        QREmbedding(**{"input_dim": 11, "output_dim": 4, **arguments})
+
+
+@pytest.mark.parametrize("name", ["input_dim", "output_dim", "num_buckets"])
+def test_sizes_are_integers(name):
+    arguments = {"input_dim": 11, "output_dim": 4, name: 2.5}
+    with pytest.raises(TypeError, match=rf"`{name}` must be an integer.*{name}=2.5"):
+        QREmbedding(**arguments)

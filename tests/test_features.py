@@ -1,0 +1,199 @@
+import dataclasses
+
+import keras
+import numpy as np
+import pytest
+from helpers import array
+
+from keras_recsys import CategoricalFeature, NumericFeature, SequenceFeature, layers
+from keras_recsys.features import embed_fields, make_inputs, normalize_numbers
+
+
+def embed(features, data, dim=3, **arguments):
+    inputs = make_inputs(features)
+    fields = embed_fields(inputs, features, dim, **arguments)
+    model = keras.Model(inputs, fields)
+    return model, array(model(data))
+
+
+def test_inputs_have_names_shapes_and_dtypes():
+    inputs = make_inputs(
+        [
+            CategoricalFeature("city", 9, dtype="int64"),
+            SequenceFeature("seen", 9),
+            SequenceFeature("genres", 9, max_len=4),
+            NumericFeature("age"),
+        ]
+    )
+    got = {name: (x.name, x.shape, x.dtype) for name, x in inputs.items()}
+    assert got == {
+        "city": ("city", (None,), "int64"),
+        "seen": ("seen", (None, None), "int32"),
+        "genres": ("genres", (None, 4), "int32"),
+        "age": ("age", (None,), "float32"),
+    }
+
+
+def test_inputs_of_another_model_are_taken():
+    features = [CategoricalFeature("city", 9), NumericFeature("age")]
+    first = make_inputs(features)
+    second = make_inputs(features, {**first, "other": None})
+    assert all(second[name] is first[name] for name in first)
+    with pytest.raises(ValueError, match=r"`inputs\['age'\]` must be float32.*int32"):
+        make_inputs(features, {"age": first["city"]})
+
+
+def test_fields_follow_the_order_of_the_features():
+    features = [
+        NumericFeature("age", normalization="zscore", mean=30.0, std=10.0),
+        SequenceFeature("genres", 4, pooling="sum"),
+        CategoricalFeature("city", 5),
+    ]
+    data = {
+        "age": np.array([50.0, 30.0], "float32"),
+        "genres": np.array([[1, 3], [0, 0]], "int32"),
+        "city": np.array([4, 0], "int32"),
+    }
+    model, fields = embed(features, data)
+    age = array(model.get_layer("fields_age").kernel)
+    genres = array(model.get_layer("fields_genres").embeddings)
+    city = array(model.get_layer("fields_city").embeddings)
+    want = [
+        [2 * age[0], genres[1] + genres[3], city[4]],
+        [0 * age[0], [0] * 3, city[0]],
+    ]
+    np.testing.assert_allclose(fields, want, rtol=1e-6, atol=1e-7)
+
+
+def test_a_table_is_shared_by_name():
+    features = [
+        CategoricalFeature("target", 6, table="item"),
+        SequenceFeature("history", 6, table="item"),
+    ]
+    data = {"target": np.array([3], "int32"), "history": np.array([[3, 0]], "int32")}
+    model, fields = embed(features, data)
+    assert [w.path for w in model.weights] == ["fields_item/embeddings"]
+    np.testing.assert_allclose(fields[0, 0], fields[0, 1], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"vocab_size": 7},
+        {"embedding": "qr"},
+        {"out_of_range": "zero"},
+    ],
+)
+def test_features_that_share_a_table_agree(other):
+    feature = CategoricalFeature("target", 6, table="item")
+    second = dataclasses.replace(feature, name="history", **other)
+    (key,) = other
+    with pytest.raises(ValueError, match=f"`{key}` must be the same.*'item'.*history"):
+        embed([feature, second], {})
+
+
+def test_normalized_numbers_are_not_normalized_again():
+    features = [NumericFeature("age", normalization="zscore", mean=5.0, std=2.0)]
+    inputs = make_inputs(features)
+    once = normalize_numbers(inputs, features)
+    twice = normalize_numbers(once, features)
+    assert twice["age"] is once["age"]
+
+
+def test_kinds_of_tables():
+    made = []
+
+    def factory(input_dim, output_dim, name):
+        made.append((input_dim, output_dim, name))
+        return layers.QREmbedding(input_dim, output_dim, combiner="concat", name=name)
+
+    features = [
+        CategoricalFeature("a", 100),
+        CategoricalFeature("b", 100, embedding="qr", num_buckets=7),
+        CategoricalFeature("c", 100, embedding=factory),
+    ]
+    data = {name: np.array([99], "int32") for name in "abc"}
+    model, _ = embed(features, data, dim=4, name="m")
+    assert made == [(100, 4, "m_c")]
+    assert isinstance(model.get_layer("m_a"), layers.FullEmbedding)
+    assert model.get_layer("m_b").num_buckets == 7
+    assert model.get_layer("m_c").combiner == "concat"
+
+
+def test_regularizer_of_qr_acts_on_the_vectors():
+    features = [CategoricalFeature("b", 100, embedding="qr")]
+    data = {"b": np.array([5, 5], "int32")}
+    model, fields = embed(features, data, embeddings_regularizer="l2")
+    (loss,) = model.losses
+    # Keras averages an activity over the rows of the batch.
+    want = 0.01 * (fields.astype("float64") ** 2).sum() / 2
+    np.testing.assert_allclose(array(loss), want, rtol=1e-5)
+
+
+def test_fit_of_numbers():
+    values = [1.0, 3.0, 8.0]
+    got = NumericFeature.fit("x", values)
+    assert (got.mean, got.std) == (4.0, np.std(values))
+    got = NumericFeature.fit("x", [-1.0, np.e - 1], normalization="log")
+    assert (got.mean, got.std) == (0.5, 0.5)
+    assert NumericFeature.fit("x", [7.0, 7.0]).std == 1.0
+    with pytest.raises(ValueError, match=r"'x' must be.*finite.*shape \(2,\) with 1"):
+        NumericFeature.fit("x", [1.0, np.nan])
+    with pytest.raises(ValueError, match="'x' must be a non-empty"):
+        NumericFeature.fit("x", [])
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a/b", "1a", "größe", "_a", 3, None])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda name: CategoricalFeature(name, 3),
+        lambda name: SequenceFeature(name, 3),
+        NumericFeature,
+    ],
+)
+def test_names_must_be_servable(make, name):
+    with pytest.raises(
+        ValueError, match=r"`name` of a feature must be.*Received: name"
+    ):
+        make(name)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"vocab_size": 0}, "`vocab_size` must be at least 1.*vocab_size=0"),
+        ({"embedding": "hash"}, "`embedding` must be 'full', 'qr' or.*'hash'"),
+        ({"num_buckets": 3}, "`num_buckets` must be None unless embedding='qr'"),
+        ({"embedding": "qr", "num_buckets": 0}, "`num_buckets` must be at least 1"),
+        ({"out_of_range": "clip"}, "`out_of_range` must be one of.*'clip'"),
+        (
+            {"embedding": layers.QREmbedding, "out_of_range": "zero"},
+            "`out_of_range` must be left at 'error'",
+        ),
+        ({"dtype": "float32"}, "`dtype` must be one of 'int32', 'int64'.*'float32'"),
+        ({"vocab_size": 2**31}, "`dtype` must be 'int64'"),
+        ({"table": "a b"}, "`table` of a feature must be.*'a b'"),
+    ],
+)
+def test_says_what_was_given(arguments, message):
+    for make in (CategoricalFeature, SequenceFeature):
+        with pytest.raises(ValueError, match=message):
+            make(**{"name": "a", "vocab_size": 3, **arguments})
+
+
+def test_says_what_else_was_given():
+    with pytest.raises(TypeError, match="`vocab_size` must be an integer.*2.5"):
+        CategoricalFeature("a", 2.5)
+    with pytest.raises(ValueError, match="`pooling` must be one of.*'max'"):
+        SequenceFeature("a", 3, pooling="max")
+    with pytest.raises(ValueError, match="`max_len` must be at least 1"):
+        SequenceFeature("a", 3, max_len=0)
+    with pytest.raises(ValueError, match="`normalization` must be one of.*'minmax'"):
+        NumericFeature("a", normalization="minmax")
+    with pytest.raises(ValueError, match="`std` must be positive.*std=-1.0"):
+        NumericFeature("a", normalization="log", std=-1.0)
+    with pytest.raises(ValueError, match="`mean` and `std` must be left out"):
+        NumericFeature("a", mean=3.0)
+    with pytest.raises(TypeError, match="must be an integer.*embedding_dim=2.5"):
+        embed([CategoricalFeature("a", 3)], {}, dim=2.5)
