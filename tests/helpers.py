@@ -55,9 +55,10 @@ def check_layer(make_layer, inputs, tmp_path, *, call=None, gradients=True):
     again(inputs, **call)
     again.set_weights(layer.get_weights())
     np.testing.assert_array_equal(array(again(inputs, **call)), output)
-    if not call:
-        model = keras.Model(x := _symbolic(inputs), layer(x))
-        check_round_trips(model, inputs, tmp_path)
+    more = {key: _symbolic(value) for key, value in call.items()}
+    x = _symbolic(inputs)
+    model = keras.Model([x, *more.values()] if more else x, layer(x, **more))
+    check_round_trips(model, [inputs, *call.values()] if call else inputs, tmp_path)
 
 
 def check_model(make_model, inputs, tmp_path):

@@ -47,15 +47,15 @@ def take_fields(x, index, axis):
     this product with a constant matrix of zeros and ones.
 
     Args:
-        x: Tensor of rank 3 with fields on `axis`, 0 or 1.
+        x: Tensor with fields on `axis`; of rank 3 where that is 1.
         index: NumPy int array of field numbers.
         axis: 0 or 1.
 
     Returns:
         Tensor like `x` with `len(index)` entries on `axis`.
     """
-    num_fields = x.shape[axis]
-    chosen = np.equal.outer(np.arange(num_fields), index)  # (num_fields, len(index))
+    shape = x.shape
+    chosen = np.equal.outer(np.arange(shape[axis]), index)
 
     @ops.custom_gradient
     def take(x):
@@ -65,9 +65,7 @@ def take_fields(x, index, axis):
             if axis == 1:
                 return ops.matmul(selection, upstream)
             flat = ops.reshape(upstream, (len(index), -1))
-            return ops.reshape(
-                ops.matmul(selection, flat), (num_fields, *ops.shape(upstream)[1:])
-            )
+            return ops.reshape(ops.matmul(selection, flat), (*shape[:-1], -1))
 
         return ops.take(x, index, axis=axis), gradient
 

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_recsys._checks import check_choice, check_int, shapes_of
+from keras_recsys._checks import check_choice, check_int
 from keras_recsys._initializers import Stacked, clone
 from keras_recsys.layers.interaction._pairs import (
     BILINEAR_TYPES,
@@ -19,55 +19,58 @@ from keras_recsys.layers.interaction._pairs import (
 class BilinearDense(keras.layers.Layer):
     """`Dense` on the flattened pairs of `BilinearInteraction`, in one step.
 
-    With `p_b` the pairs of branch `b`, flattened to `num_pairs * embedding_dim`
-    numbers,
+    With `p` the pairs of the fields and `q` those of the fields times their weights
+    `a`, each flattened to `num_pairs * embedding_dim` numbers,
 
-        output = activation(p_0 @ projection_0 + p_1 @ projection_1 + ... + bias)
+        output = activation(p @ projection + q @ weighed_projection + bias)
 
-    which is a dense layer on `[p_0 ; p_1 ; ...]` with its kernel cut in as many parts.
-
-    It computes what `BilinearInteraction`, `Flatten`, `Concatenate` and `Dense` do, but
-    keeps the batch on the last axis, so that pairs are whole rows, the matrix product
-    reads them where they are, and neither they nor their gradients are copied.
+    which is a dense layer on `[p ; q]` with its kernel cut in two; without weights it
+    is one on `p` alone. A pair of weighed fields is `q_ij = a_i a_j ((v_i W') * v_j)`,
+    so both halves read the same fields. The batch is on the last axis, so that a pair
+    is a whole row, the matrix products read the pairs where they are, and neither they
+    nor their gradients are copied.
 
     Args:
         units: Positive int, width of the output.
         bilinear_type: As in `BilinearInteraction`: `"all"`, `"each"`, `"interaction"`
-            or `"hadamard"`; or a tuple of them, one a branch. Defaults to
+            or `"hadamard"`; or a tuple of two, one for `p` and one for `q`. Defaults to
             `"interaction"`.
-        share_kernel: Whether all branches use the same matrices; they must then be of
-            one type. Defaults to `False`.
+        share_kernel: Whether `q` has the matrices of `p`; both must then be of one type.
+            Defaults to `False`.
         activation: Activation of the output. Defaults to `None`.
         use_bias: Whether to add a bias. Defaults to `True`.
         kernel_initializer: Initializer of each bilinear matrix. Defaults to
             `"glorot_normal"`.
         kernel_regularizer: Regularizer of the bilinear matrices. Defaults to `None`.
-        projection_initializer: Initializer of each `projection_b`, of shape
-            `(num_pairs * embedding_dim, units)`. Defaults to `"glorot_uniform"`.
+        projection_initializer: Initializer of each projection, of shape `(num_pairs *
+            embedding_dim, units)`. Defaults to `"glorot_uniform"`.
         projection_regularizer: Regularizer of the projections. Defaults to `None`.
         **kwargs: `name`, `dtype` and the rest of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: Float tensor, `(batch_size, num_fields, embedding_dim)`, or a list of
-            such tensors of one shape, one a branch.
+        inputs: Float tensor, `(batch_size, num_fields, embedding_dim)`.
+        field_weights: Optional float tensor, `(batch_size, num_fields)`, such as
+            `SENETLayer` returns. Once given it is always given.
 
     Returns:
         Tensor of shape `(batch_size, units)`, in the compute dtype.
 
     Raises:
         TypeError: If `units` is not an integer.
-        ValueError: If a type is unknown, the number of types is not that of the inputs,
-            types differ under `share_kernel`, or an input is not of rank 3 with at
-            least two fields and static `num_fields` and `embedding_dim`.
+        ValueError: If a type is unknown, the types differ under `share_kernel`, two are
+            given without `field_weights`, or `inputs` is not of rank 3 with at least two
+            fields and static `num_fields` and `embedding_dim`.
 
     Example:
     >>> x = np.ones((2, 3, 4), "float32")
-    >>> tuple(BilinearDense(8)([x, x]).shape)
+    >>> weights = np.ones((2, 3), "float32")
+    >>> tuple(BilinearDense(8)(x, field_weights=weights).shape)
     (2, 8)
 
     Reference:
-        Huang et al., RecSys 2019, Eq. 5 to 8: the combination layer and the first layer
-        of the network on it.
+        Huang et al., "FiBiNET: Combining Feature Importance and Bilinear feature
+        Interaction for Click-Through Rate Prediction", RecSys 2019, Eq. 5 to 8: the
+        combination layer and the first layer of the network on it.
     """
 
     def __init__(
@@ -86,18 +89,21 @@ class BilinearDense(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.units = check_int("units", units)
-        if not isinstance(bilinear_type, str):
-            bilinear_type = tuple(bilinear_type)
-        for one in (
-            (bilinear_type,) if isinstance(bilinear_type, str) else bilinear_type
-        ):
-            check_choice("bilinear_type", one, BILINEAR_TYPES)
-        if share_kernel and len({*self._types(bilinear_type, 1)}) > 1:
+        one = isinstance(bilinear_type, str)
+        types = (bilinear_type,) * 2 if one else tuple(bilinear_type)
+        for each in types:
+            check_choice("bilinear_type", each, BILINEAR_TYPES)
+        if len(types) != 2:
+            raise ValueError(
+                "`bilinear_type` must be one type or a tuple of two. "
+                f"Received: bilinear_type={bilinear_type!r}."
+            )
+        if share_kernel and types[0] != types[1]:
             raise ValueError(
                 "`bilinear_type` must be one type where `share_kernel` is True. "
                 f"Received: bilinear_type={bilinear_type!r}."
             )
-        self.bilinear_type = bilinear_type
+        self.bilinear_type = bilinear_type if one else types
         self.share_kernel = bool(share_kernel)
         self.activation = keras.activations.get(activation)
         self.use_bias = bool(use_bias)
@@ -105,72 +111,56 @@ class BilinearDense(keras.layers.Layer):
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
         self.projection_initializer = keras.initializers.get(projection_initializer)
         self.projection_regularizer = keras.regularizers.get(projection_regularizer)
+        self._types = types
 
-    @staticmethod
-    def _types(bilinear_type, num_branches):
-        if isinstance(bilinear_type, str):
-            return (bilinear_type,) * num_branches
-        return bilinear_type
-
-    def build(self, input_shape):
-        shapes = shapes_of(input_shape)
-        types = self._types(self.bilinear_type, len(shapes))
-        num_fields, dim = check_fields(self, shapes[0])
-        if len(types) != len(shapes) or any(
-            shape[1:] != (num_fields, dim) for shape in shapes
-        ):
+    def build(self, inputs_shape, field_weights_shape=None):
+        num_fields, dim = check_fields(self, inputs_shape)
+        if field_weights_shape is None and not isinstance(self.bilinear_type, str):
             raise ValueError(
-                "`inputs` must be one tensor a branch, all of one shape, and "
-                "`bilinear_type` one string or one a branch. Received: "
-                f"bilinear_type={self.bilinear_type!r}, input_shape={input_shape}."
+                "`bilinear_type` must be one type where no `field_weights` are given. "
+                f"Received: bilinear_type={self.bilinear_type!r}."
             )
         self.lefts, self.rights = np.triu_indices(num_fields, k=1)
-        self.kernels = []
-        for i, bilinear_type in enumerate(types):
-            count = num_matrices(bilinear_type, num_fields)
-            if i and self.share_kernel:
-                self.kernels.append(self.kernels[0])
-            elif count:
-                self.kernels.append(
-                    self.add_weight(
-                        name=f"kernel_{i}",
-                        shape=(count, dim, dim),
-                        initializer=Stacked(clone(self.kernel_initializer, i)),
-                        regularizer=self.kernel_regularizer,
-                    )
-                )
+        rows = len(self.lefts) * dim
+        self.kernel = self._add_kernel("kernel", 0, num_fields, dim)
+        self.projection = self._add_projection("projection", 0, rows)
+        if field_weights_shape is not None:
+            if self.share_kernel:
+                self.weighed_kernel = self.kernel
             else:
-                self.kernels.append(None)
-        self.projections = [
-            self.add_weight(
-                name=f"projection_{i}",
-                shape=(len(self.lefts) * dim, self.units),
-                initializer=clone(self.projection_initializer, i),
-                regularizer=self.projection_regularizer,
+                self.weighed_kernel = self._add_kernel(
+                    "weighed_kernel", 1, num_fields, dim
+                )
+            self.weighed_projection = self._add_projection(
+                "weighed_projection", 1, rows
             )
-            for i in range(len(shapes))
-        ]
-        self.bias = None
         if self.use_bias:
             self.bias = self.add_weight(
                 name="bias", shape=(self.units,), initializer="zeros"
             )
 
-    def call(self, inputs):
-        branches = inputs if isinstance(inputs, (list, tuple)) else [inputs]
-        parts = [
-            _project(self._pairs(fields, kernel), as_tensor(projection))
-            for fields, kernel, projection in zip(
-                branches, self.kernels, self.projections, strict=True
+    def call(self, inputs, field_weights=None):
+        fields = ops.transpose(inputs, (1, 2, 0))  # (num_fields, dim, batch_size)
+        right = take_fields(fields, self.rights, axis=0)
+        if field_weights is None:
+            left = self._lefts(fields, self._types[0], [self.kernel])
+            output = _project(left * right, self.projection)
+        else:
+            left, weighed_left = self._both_lefts(fields)
+            weights = ops.transpose(field_weights)
+            weights = take_fields(weights, self.lefts, axis=0) * take_fields(
+                weights, self.rights, axis=0
             )
-        ]
-        output = sum(parts[1:], parts[0])
+            weighed_right = right * ops.expand_dims(weights, 1)
+            output = _project(left * right, self.projection) + _project(
+                weighed_left * weighed_right, self.weighed_projection
+            )
         if self.use_bias:
             output = output + self.bias
         return self.activation(output)
 
-    def compute_output_shape(self, input_shape):
-        return (shapes_of(input_shape)[0][0], self.units)
+    def compute_output_shape(self, inputs_shape, field_weights_shape=None):
+        return (inputs_shape[0], self.units)
 
     def get_config(self):
         return {
@@ -190,34 +180,69 @@ class BilinearDense(keras.layers.Layer):
             ),
         }
 
-    def _pairs(self, fields, kernel):
-        """Pair products, `(num_pairs * embedding_dim, batch_size)`."""
-        fields = ops.transpose(fields, (1, 2, 0))  # (num_fields, dim, batch_size)
-        right = take_fields(fields, self.rights, axis=0)
-        if kernel is None:
-            left = take_fields(fields, self.lefts, axis=0)
-        else:
-            matrices = ops.transpose(kernel, (0, 2, 1))
-            if kernel.shape[0] == len(self.lefts) and kernel.shape[0] > 1:
-                left = ops.matmul(matrices, take_fields(fields, self.lefts, axis=0))
-            else:  # one matrix, or one a left field
-                left = ops.matmul(matrices, fields[:-1])
-                left = take_fields(left, self.lefts, axis=0)
-        return ops.reshape(left * right, (len(self.lefts) * fields.shape[1], -1))
+    def _add_kernel(self, name, branch, num_fields, dim):
+        count = num_matrices(self._types[branch], num_fields)
+        if not count:
+            return None
+        return self.add_weight(
+            name=name,
+            shape=(count, dim, dim),
+            initializer=Stacked(clone(self.kernel_initializer, branch)),
+            regularizer=self.kernel_regularizer,
+        )
+
+    def _add_projection(self, name, branch, rows):
+        return self.add_weight(
+            name=name,
+            shape=(rows, self.units),
+            initializer=clone(self.projection_initializer, branch),
+            regularizer=self.projection_regularizer,
+        )
+
+    def _both_lefts(self, fields):
+        """Left factors of `p` and of `q` before its weights."""
+        first, second = self._types
+        if self.kernel is self.weighed_kernel:
+            left = self._lefts(fields, first, [self.kernel])
+            return left, left
+        if first != second:
+            return (
+                self._lefts(fields, first, [self.kernel]),
+                self._lefts(fields, second, [self.weighed_kernel]),
+            )
+        # One product for both: twice the columns cost less than two products.
+        both = self._lefts(fields, first, [self.kernel, self.weighed_kernel])
+        dim = fields.shape[1]
+        return both[:, :dim], both[:, dim:]
+
+    def _lefts(self, fields, bilinear_type, kernels):
+        """`v_i W` of every pair, `(num_pairs, len(kernels) * dim, batch_size)`."""
+        if bilinear_type == "hadamard":
+            return take_fields(fields, self.lefts, axis=0)
+        matrices = [ops.transpose(kernel, (0, 2, 1)) for kernel in kernels]
+        matrices = ops.concatenate(matrices, axis=1) if matrices[1:] else matrices[0]
+        if bilinear_type == "interaction":
+            return ops.matmul(matrices, take_fields(fields, self.lefts, axis=0))
+        return take_fields(ops.matmul(matrices, fields[:-1]), self.lefts, axis=0)
 
 
 def _project(pairs, projection):
-    """`transpose(pairs) @ projection`, with gradients in the layout of `pairs`."""
+    """Dense product of pairs, `(num_pairs, dim, batch_size)`, with a projection.
+
+    The gradient of the pairs comes in their own layout.
+    """
 
     @ops.custom_gradient
     def project(pairs, projection):
+        flat = ops.reshape(pairs, (projection.shape[0], -1))
+
         def gradient(*args, upstream=None):
             upstream = args[0] if upstream is None else upstream
-            return (
-                ops.matmul(projection, ops.transpose(upstream)),
-                ops.matmul(pairs, upstream),
+            d_flat = ops.matmul(projection, ops.transpose(upstream))
+            return ops.reshape(d_flat, (*pairs.shape[:2], -1)), ops.matmul(
+                flat, upstream
             )
 
-        return ops.matmul(ops.transpose(pairs), projection), gradient
+        return ops.matmul(ops.transpose(flat), projection), gradient
 
-    return project(pairs, projection)
+    return project(pairs, as_tensor(projection))

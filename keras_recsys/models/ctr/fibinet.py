@@ -137,12 +137,12 @@ def build_fibinet(
         embeddings_regularizer=embeddings_regularizer,
         name=f"{name}_fields",
     )
-    weighed = layers.SENETLayer(
+    weighed, weights = layers.SENETLayer(
         reduction_ratio,
         squeeze=senet_squeeze,
         activation=senet_activation,
         name=f"{name}_senet",
-    )(fields)
+    )(fields, return_weights=True)
     numbers = join_numbers(columns, features, name=name)
     logits = linear_logits(
         columns, features, numbers, regularizer=linear_regularizer, name=name
@@ -150,7 +150,7 @@ def build_fibinet(
     if deep:
         x = _combine(
             fields,
-            weighed,
+            weights,
             numbers if numeric_inputs == "dnn" else None,
             hidden_units[0] if hidden_units else 1,
             tuple(types),
@@ -185,7 +185,7 @@ def build_fibinet(
     return keras.Model(inputs, {"probability": probability}, name=name)
 
 
-def _combine(fields, weighed, numbers, units, types, share_bilinear, *, use_bias, name):
+def _combine(fields, weights, numbers, units, types, share_bilinear, *, use_bias, name):
     """First layer of the DNN on `[p ; q ; numbers]`, before its activation."""
     num_fields, dim = fields.shape[1:]
     rows = num_fields * (num_fields - 1) * dim
@@ -201,7 +201,7 @@ def _combine(fields, weighed, numbers, units, types, share_bilinear, *, use_bias
         use_bias=use_bias,
         projection_initializer=initializer,
         name=f"{name}_bilinear_dense_0",
-    )([fields, weighed])
+    )(fields, field_weights=weights)
     if numbers is None:
         return x
     part = keras.layers.Dense(

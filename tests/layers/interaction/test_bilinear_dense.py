@@ -6,27 +6,70 @@ from keras_recsys.layers import BilinearDense, BilinearInteraction
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(3, 5, 4)).astype("float32")
-Y = RNG.normal(size=(3, 5, 4)).astype("float32")
+WEIGHTS = RNG.normal(size=(3, 5)).astype("float32")
 TYPES = ("all", "each", "interaction", "hadamard")
 
 
 @pytest.mark.parametrize("bilinear_type", TYPES)
 def test_contract(bilinear_type, tmp_path):
     check_layer(
-        lambda: BilinearDense(6, bilinear_type, activation="tanh"), [X, Y], tmp_path
+        lambda: BilinearDense(6, bilinear_type, activation="tanh"),
+        X,
+        tmp_path,
+        call={"field_weights": WEIGHTS},
     )
 
 
-def test_contract_of_one_branch(tmp_path):
+def test_contract_without_weights(tmp_path):
     check_layer(lambda: BilinearDense(6, use_bias=False), X, tmp_path)
 
 
-def test_contract_of_mixed_branches(tmp_path):
-    check_layer(lambda: BilinearDense(6, ("hadamard", "each")), [X, Y], tmp_path)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"bilinear_type": ("hadamard", "each")},
+        {"bilinear_type": "each", "share_kernel": True},
+    ],
+    ids=["mixed", "shared"],
+)
+def test_contract_of_the_branches(arguments, tmp_path):
+    check_layer(
+        lambda: BilinearDense(6, **arguments),
+        X,
+        tmp_path,
+        call={"field_weights": WEIGHTS},
+    )
 
 
-def test_contract_of_shared_matrices(tmp_path):
-    check_layer(lambda: BilinearDense(6, "each", share_kernel=True), [X, Y], tmp_path)
+@pytest.mark.parametrize(
+    ("types", "share"),
+    [
+        *((one, share) for one in TYPES for share in (False, True)),
+        (("hadamard", "each"), False),
+        (("all", "interaction"), False),
+    ],
+)
+def test_weighed_pairs_are_pairs_of_weighed_fields(types, share):
+    both = BilinearDense(6, types, share_kernel=share)
+    both.build(X.shape, WEIGHTS.shape)
+    both.set_weights([RNG.normal(size=w.shape) for w in both.weights])
+    want = array(both.bias)
+    first, second = (types, types) if isinstance(types, str) else types
+    for kind, x, kernel, projection in (
+        (first, X, both.kernel, both.projection),
+        (
+            second,
+            X * WEIGHTS[..., None],
+            both.weighed_kernel,
+            both.weighed_projection,
+        ),
+    ):
+        one = BilinearDense(6, kind, use_bias=False)
+        one.build(X.shape)
+        one.set_weights([array(w) for w in (kernel, projection) if w is not None])
+        want = want + array(one(x))
+    got = array(both(X, field_weights=WEIGHTS))
+    np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("num_fields", [2, 5])
@@ -70,11 +113,11 @@ def test_by_hand():
 
 def test_shared_matrices_are_one_weight():
     layer = BilinearDense(6, "interaction", share_kernel=True)
-    layer([X, Y])
+    layer(X, field_weights=WEIGHTS)
     assert [w.name for w in layer.weights] == [
-        "kernel_0",
-        "projection_0",
-        "projection_1",
+        "kernel",
+        "projection",
+        "weighed_projection",
         "bias",
     ]
 
@@ -110,11 +153,11 @@ def test_says_what_was_given():
         BilinearDense(0)
     with pytest.raises(ValueError, match="`bilinear_type` must be one of.*'both'"):
         BilinearDense(2, ("all", "both"))
-    with pytest.raises(ValueError, match="`bilinear_type` must be one type.*'each'"):
+    with pytest.raises(ValueError, match="must be one type or a tuple of two"):
+        BilinearDense(2, ("all",) * 3)
+    with pytest.raises(ValueError, match="must be one type where `share_kernel`"):
         BilinearDense(2, ("all", "each"), share_kernel=True)
-    with pytest.raises(ValueError, match="one tensor a branch"):
+    with pytest.raises(ValueError, match="must be one type where no `field_weights`"):
         BilinearDense(2, ("all", "each"))(X)
-    with pytest.raises(ValueError, match="one tensor a branch"):
-        BilinearDense(2)([X, X[:, :3]])
     with pytest.raises(ValueError, match="at least two fields"):
         BilinearDense(2)(X[:, :1])

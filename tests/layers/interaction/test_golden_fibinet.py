@@ -109,16 +109,18 @@ def fields_of(path):
 @golden("fibinet", having=["dnn_W0", "linear_logit"])
 def test_heads(path, bilinear_type, dtype):
     heads, arrays = fields_of(path)
-    raw, weighed = arrays["emb"].astype(dtype), arrays["senet_relu_out"].astype(dtype)
+    raw = arrays["emb"].astype(dtype)
+    weights = arrays["senet_relu_weights"].astype(dtype)
     dense = layers.BilinearDense(
         heads["dnn_W0"].shape[1], bilinear_type, activation="relu", dtype=dtype
     )
-    dense.build([raw.shape, weighed.shape])
+    dense.build(raw.shape, weights.shape)
     kernels = [bilinear_kernel(arrays, bilinear_type, b) for b in ("raw", "senet")]
     if bilinear_type == "all":
         kernels = [kernel[None] for kernel in kernels]
-    dense.set_weights([*kernels, *np.split(heads["dnn_W0"], 2), heads["dnn_b0"]])
-    hidden = array(dense([tensor(raw), tensor(weighed)]))
+    halves = np.split(heads["dnn_W0"], 2)
+    dense.set_weights([kernels[0], halves[0], kernels[1], halves[1], heads["dnn_b0"]])
+    hidden = array(dense(tensor(raw), field_weights=tensor(weights)))
     want = np.maximum(
         heads[f"{bilinear_type}_concat"] @ heads["dnn_W0"] + heads["dnn_b0"], 0
     )

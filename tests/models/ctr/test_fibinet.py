@@ -41,7 +41,11 @@ def simple(count=3):
         {"hidden_units": (), "bilinear_type": "all"},
         {"deep": False, "senet_activation": "sigmoid"},
         {"deep": False, "share_bilinear": True, "bilinear_type": "each"},
-        {"raw_interaction": "hadamard", "share_bilinear": False, "hidden_units": (4,)},
+        {
+            "raw_interaction": "hadamard",
+            "senet_activation": "sigmoid",
+            "hidden_units": (4,),
+        },
     ],
     ids=["deep", "dnn_numbers", "linear_head", "shallow", "shared", "hadamard"],
 )
@@ -94,8 +98,9 @@ def test_equals_the_loop(deep):
     senet = weights["senet/reduction_kernel"], weights["senet/expansion_kernel"]
     if deep:
         part = "bilinear_dense_0"
-        kernels = weights[f"{part}/kernel_0"], weights[f"{part}/kernel_1"]
-        first = np.concatenate([weights[f"{part}/projection_{b}"] for b in (0, 1)])
+        kernels = weights[f"{part}/kernel"], weights[f"{part}/weighed_kernel"]
+        halves = weights[f"{part}/projection"], weights[f"{part}/weighed_projection"]
+        first = np.concatenate(halves)
         dnn = [
             (first, weights[f"{part}/bias"]),
             (weights["dense_1/kernel"], weights["dense_1/bias"]),
@@ -194,8 +199,9 @@ def test_first_layer_starts_like_one_dense_layer():
     model = build_fibinet(simple(8), embedding_dim=8, hidden_units=(64,))
     rows = 2 * 28 * 8
     limit = (6 / (rows + 64)) ** 0.5
-    for b in (0, 1):
-        kernel = array(model.get_layer("fibinet_bilinear_dense_0").projections[b])
+    layer = model.get_layer("fibinet_bilinear_dense_0")
+    for projection in (layer.projection, layer.weighed_projection):
+        kernel = array(projection)
         assert np.abs(kernel).max() <= limit
         assert kernel.std() == pytest.approx(limit / 3**0.5, rel=0.05)
 
