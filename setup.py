@@ -28,7 +28,7 @@ setup(
     packages=find_packages(include=["keras_recsys", "keras_recsys.*"]),
     python_requires=">=3.10",
     install_requires=[
-        "keras>=3.10",
+        "keras>=3.12",
         "keras-rs>=0.2",
         "numpy>=1.26",
         "tensorflow>=2.18",

@@ -367,9 +367,8 @@ def embed_fields(
         embeddings_initializer: Initializer of the tables and of the vectors of numbers,
             see `QREmbedding`. Defaults to `"uniform"`.
         embeddings_regularizer: Regularizer of full tables and of the vectors of
-            numbers. On `"qr"` features it acts on the vectors of each batch, averaged
-            over its rows, since multiply would shrink both tables twice. Defaults to
-            `None`.
+            numbers; on `"qr"` features it acts on the vectors of each batch, see
+            `QREmbedding`. Defaults to `None`.
         name: Prefix of the layer names, `{name}_{table}`; the stacked fields are the
             output of layer `name`. Layers without a table have a hyphen, which no
             feature can have, in their names.
@@ -491,7 +490,7 @@ def _make_table(feature, dim, combiner, initializer, regularizer, *, name):
         num_buckets=feature.num_buckets,
         combiner=combiner,
         embeddings_initializer=initializer,
-        activity_regularizer=regularizer,
+        embeddings_regularizer=regularizer,
         out_of_range=feature.out_of_range,
         name=name,
     )

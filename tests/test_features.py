@@ -125,7 +125,6 @@ def test_regularizer_of_qr_acts_on_the_vectors():
     data = {"b": np.array([5, 5], "int32")}
     model, fields = embed(features, data, embeddings_regularizer="l2")
     (loss,) = model.losses
-    # Keras averages an activity over the rows of the batch.
     want = 0.01 * (fields.astype("float64") ** 2).sum() / 2
     np.testing.assert_allclose(array(loss), want, rtol=1e-5)
 

@@ -78,13 +78,13 @@ class IdEmbedding(keras.layers.Layer):
             "zero_masked": self.zero_masked,
         }
 
-    def _add_table(self, name, rows, dim, initializer):
+    def _add_table(self, name, rows, dim, initializer, regularizer=None):
         """Adds a table whose rows alone are cast under mixed precision."""
         return self.add_weight(
             name=name,
             shape=(rows, dim),
             initializer=initializer,
-            regularizer=self.embeddings_regularizer,
+            regularizer=regularizer,
             constraint=self.embeddings_constraint,
             autocast=False,
         )

@@ -76,7 +76,11 @@ class FullEmbedding(IdEmbedding):
 
     def build(self, input_shape=None):
         self.embeddings = self._add_table(
-            "embeddings", self.num_ids, self.output_dim, self.embeddings_initializer
+            "embeddings",
+            self.num_ids,
+            self.output_dim,
+            self.embeddings_initializer,
+            self.embeddings_regularizer,
         )
 
     def get_config(self):

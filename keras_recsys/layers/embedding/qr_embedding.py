@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_recsys._checks import check_choice, check_int
+from keras_recsys._dtypes import wide_dtype
 from keras_recsys._initializers import clone
 from keras_recsys._lookup import read_rows
 from keras_recsys.layers.embedding._id_embedding import IdEmbedding
@@ -43,9 +44,9 @@ class QREmbedding(IdEmbedding):
             `"dlrm"` draws both from `U(1 / sqrt(input_dim), 1)`, as DLRM does. Any
             other Keras initializer fills each table as it is. Zeros with `"multiply"`
             never train. Defaults to `"uniform"`.
-        embeddings_regularizer: Regularizer of each table. With `"multiply"` it shrinks
-            the product twice; `activity_regularizer`, which sees the output, does not.
-            Defaults to `None`.
+        embeddings_regularizer: Regularizer of the combined vectors of each batch,
+            divided by its rows. On the tables it would shrink a product twice and make
+            their gradients dense. Defaults to `None`.
         embeddings_constraint: Constraint of each table. Defaults to `None`.
         out_of_range: What an id outside `[0, input_dim)` does, also one that both
             tables happen to have rows for. `"error"` raises, and gives NaN where a
@@ -163,10 +164,16 @@ class QREmbedding(IdEmbedding):
         quotient = read_rows(self.quotient_embeddings, quotients, self.compute_dtype)
         remainder = read_rows(self.remainder_embeddings, remainders, self.compute_dtype)
         if self.combiner == "multiply":
-            return quotient * remainder
-        if self.combiner == "add":
-            return quotient + remainder
-        return ops.concatenate([quotient, remainder], axis=-1)
+            vectors = quotient * remainder
+        elif self.combiner == "add":
+            vectors = quotient + remainder
+        else:
+            vectors = ops.concatenate([quotient, remainder], axis=-1)
+        if self.embeddings_regularizer is not None:
+            wide = ops.cast(vectors, wide_dtype(self.compute_dtype))
+            rows = ops.maximum(ops.cast(ops.shape(wide)[0], wide.dtype), 1.0)
+            self.add_loss(self.embeddings_regularizer(wide) / rows)
+        return vectors
 
     def split(self, ids):
         """Quotients and remainders of ids that are in range, exact for every int64."""

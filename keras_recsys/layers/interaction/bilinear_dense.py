@@ -35,8 +35,8 @@ class BilinearDense(keras.layers.Layer):
         bilinear_type: As in `BilinearInteraction`: `"all"`, `"each"`, `"interaction"`
             or `"hadamard"`; or a tuple of two, one for `p` and one for `q`. Defaults to
             `"interaction"`.
-        share_kernel: Whether `q` has the matrices of `p`; both must then be of one type.
-            Defaults to `False`.
+        share_kernel: Whether `q` has the matrices of `p`; both must then be of one
+            type. Defaults to `False`.
         activation: Activation of the output. Defaults to `None`.
         use_bias: Whether to add a bias. Defaults to `True`.
         kernel_initializer: Initializer of each bilinear matrix. Defaults to
@@ -58,8 +58,8 @@ class BilinearDense(keras.layers.Layer):
     Raises:
         TypeError: If `units` is not an integer.
         ValueError: If a type is unknown, the types differ under `share_kernel`, two are
-            given without `field_weights`, or `inputs` is not of rank 3 with at least two
-            fields and static `num_fields` and `embedding_dim`.
+            given without `field_weights`, or `inputs` is not of rank 3 with at least
+            two fields and static `num_fields` and `embedding_dim`.
 
     Example:
     >>> x = np.ones((2, 3, 4), "float32")

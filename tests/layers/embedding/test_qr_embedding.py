@@ -194,6 +194,13 @@ def test_zero_policy_has_no_gradient():
     assert not any(np.any(g) for g in gradients)
 
 
+def test_regularizer_acts_on_the_vectors_of_the_batch():
+    layer = QREmbedding(11, 4, num_buckets=4, embeddings_regularizer="l2")
+    vectors = array(layer(IDS)).astype("float64")
+    (loss,) = layer.losses
+    np.testing.assert_allclose(array(loss), 0.01 * (vectors**2).sum() / 2, rtol=1e-5)
+
+
 def test_int64_ids_keep_all_their_bits():
     if BACKEND == "jax":
         with pytest.raises(ValueError, match=r"at most 2\*\*31 on JAX"):
