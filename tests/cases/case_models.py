@@ -2,7 +2,7 @@
 
 import keras
 import numpy as np
-from helpers import randomize
+from helpers import array, randomize
 
 from keras_recsys import layers
 from keras_recsys.features import (
@@ -69,6 +69,11 @@ def make_labels(rows=6):
     return (np.arange(rows) % 2).astype("float32")[:, None]
 
 
+def answer(model, inputs):
+    """The probabilities without `predict`, which traces the model first."""
+    return array(model(inputs)["probability"])
+
+
 def predict(model, inputs):
     return model.predict(inputs, verbose=0)["probability"]
 
@@ -87,7 +92,7 @@ LAYERS = {
             kernel_regularizer=keras.regularizers.L2(0.1),
             **kw,
         ),
-        [_FIELDS, _FIELDS[::-1].copy()],
+        [_FIELDS, _FIELDS[:, :, 0].copy()],
     ),
     "BilinearInteraction": (
         lambda **kw: layers.BilinearInteraction("each", reduction="sum", **kw),
@@ -137,6 +142,11 @@ def make_layer_model(name, **kwargs):
     symbolic = keras.tree.map_structure(
         lambda x: keras.Input(x.shape[1:], dtype=str(x.dtype)), inputs
     )
-    model = keras.Model(symbolic, make(name="tried", **kwargs)(symbolic))
+    layer = make(name="tried", **kwargs)
+    if name == "BilinearDense":
+        output = layer(symbolic[0], field_weights=symbolic[1])
+    else:
+        output = layer(symbolic)
+    model = keras.Model(symbolic, output)
     randomize(model, np.random.default_rng(4))
     return model

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from case_models import FEATURES, make_labels, make_rows, predict
+from case_models import FEATURES, answer, make_labels, make_rows
 from helpers import array, output_and_gradients, randomize
 
 from keras_recsys.data import Vocabulary, make_dataset
@@ -25,7 +25,7 @@ INT32, INT64 = np.iinfo("int32"), np.iinfo("int64")
 ERRORS = (ValueError, tf.errors.InvalidArgumentError)
 GOOD = np.arange(5)
 # One past the end, which an odd size has rows for in both tables; the wrapped ones; the
-# extremes of both dtypes; 2**32 and 2**32 + 3, which a cast to int32 would make 0 and 3.
+# extremes of both dtypes; 2**32 and 2**32 + 3, which a cast to int32 makes 0 and 3.
 BAD = [5, 6, 25, -1, -5, INT32.max, INT32.min, 2**32, 2**32 + 3, INT64.max, INT64.min]
 TABLES = {
     "full": lambda **kw: FullEmbedding(5, 4, **kw),
@@ -66,6 +66,13 @@ def modes(layer, tmp_path, dtype="int64"):
     }
 
 
+def refusal(ask, *args, **kwargs):
+    """The message with which ids are refused, without TensorFlow's brackets."""
+    with pytest.raises(ERRORS) as caught:
+        ask(*args, **kwargs)
+    return str(caught.value).replace("\\", "").replace("] [", " ")
+
+
 def test_case_11_input_of_the_report():
     layer = QREmbedding(input_dim=4, output_dim=2, num_buckets=2)
     with pytest.raises(ValueError, match=r"ids in \[0, 4\)\. Received: id 5\."):
@@ -82,8 +89,9 @@ def test_case_11_error_in_every_mode(table, tmp_path):
     for mode, ask in modes(layer, tmp_path).items():
         np.testing.assert_allclose(ask(GOOD[None])[0], want, rtol=1e-6, err_msg=mode)
         for bad in BAD:
-            with pytest.raises(ERRORS, match=rf"'city' must.*\[0, 5\).*{bad}"):
-                ask(np.array([[4, bad, 0]]))
+            message = refusal(ask, np.array([[4, bad, 0]]))
+            assert "'city' must be whole ids in [0, 5)" in message, mode
+            assert re.search(rf"(id|from|to) {bad}\b", message), (mode, message[-300:])
 
 
 @pytest.mark.parametrize("out_of_range", ["error", "nan"])
@@ -147,14 +155,15 @@ def test_case_11_training_never_goes_on_in_silence(jit):
     ids = keras.Input((), dtype="int32", name="ids")
     x = keras.layers.Dense(1)(QREmbedding(5, 2, num_buckets=2)(ids))
     model = keras.Model(ids, x)
-    model.compile("sgd", "mse", jit_compile=jit)
     before = model.get_weights()
     data = (np.array([0, 5]), np.array([[1.0], [2.0]]))
-    if jit is True:
-        assert np.isnan(model.fit(*data, verbose=0).history["loss"]).all()
-        return
-    with pytest.raises(ERRORS, match=r"\[0, 5\).*0 to 5|ids from.*0.*5"):
-        model.fit(*data, verbose=0)
+    if jit is True:  # Keras says that it does not compile, and then the check is there
+        with pytest.warns(UserWarning, match="doesn't support `jit_compile=True`"):
+            model.compile("sgd", "mse", jit_compile=jit)
+    else:
+        model.compile("sgd", "mse", jit_compile=jit)
+    message = refusal(model.fit, *data, verbose=0)
+    assert "must be whole ids in [0, 5). Received: ids from 0 to 5" in message
     for a, b in zip(before, model.get_weights(), strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -176,7 +185,7 @@ def test_case_12_unseen_category_is_named(embedding, tmp_path):
     model.compile("sgd", "binary_crossentropy")
     labels = make_labels(2)
     model.export(tmp_path / "city", verbose=False)
-    answer = tf.saved_model.load(str(tmp_path / "city"))
+    loaded = tf.saved_model.load(str(tmp_path / "city"))
     tensors = {k: tf.constant(v, "int32") for k, v in CITY.items()}
     for ask in (
         lambda: model(CITY),
@@ -184,13 +193,11 @@ def test_case_12_unseen_category_is_named(embedding, tmp_path):
         lambda: model.fit(CITY, labels, verbose=0),
         lambda: model.evaluate(CITY, labels, verbose=0),
         lambda: model.train_on_batch(CITY, labels),
-        lambda: answer.signatures["serving_default"](**tensors),
+        lambda: loaded.signatures["serving_default"](**tensors),
     ):
-        with pytest.raises(ERRORS) as caught:
-            ask()
-        message = str(caught.value)
+        message = refusal(ask)
         assert re.search(r"feature 'city' must be whole ids in \[0, 2\)", message)
-        assert re.search(r"Received: (id 2\.|ids from\W+0\W+to\W+2\b)", message)
+        assert re.search(r"Received: (id 2\.|ids from 0 to 2 )", message)
         assert "largest id plus one" in message
     with pytest.raises(ValueError, match=r"\[0, 2\).*'city'.*id 2 at row 1"):
         make_dataset(CITY, features)
@@ -207,8 +214,8 @@ def test_case_12_feature_is_named_where_a_table_is_shared(bad):
     model.predict(good, verbose=0)
     for name, value in (("item", [bad]), ("history", [[1, bad, 0]])):
         for ask in (model, lambda x: model.predict(x, verbose=0)):
-            with pytest.raises(ERRORS, match=rf"feature '{name}' must.*\[0, 9\)"):
-                ask({**good, name: np.array(value)})
+            message = refusal(ask, {**good, name: np.array(value)})
+            assert f"feature '{name}' must be whole ids in [0, 9)" in message
 
 
 def test_case_12_unseen_values_have_an_id_of_their_own():
@@ -234,7 +241,7 @@ def test_case_12_docs_say_how_large_a_vocabulary_is():
 
 
 @pytest.mark.parametrize("ids", [[-1], [-4], [-10], [[3, -1]], [INT32.min]])
-def test_case_13_negative_ids_are_refused(ids, tmp_path):
+def test_case_13_negative_ids_are_refused(ids):
     layer = QREmbedding(10, 2, num_buckets=4)
     low = int(np.min(ids))
     with pytest.raises(ValueError, match=rf"\[0, 10\)\. Received: id {low}\."):
@@ -286,7 +293,7 @@ def test_case_14_ids_above_int32_stay_apart():
         layer(np.array([2**33]))
 
 
-def test_case_14_a_feature_keeps_int64(tmp_path):
+def test_case_14_a_feature_keeps_int64():
     features = [
         CategoricalFeature(
             "device", 2**33, embedding="qr", num_buckets=2**20, dtype="int64"
@@ -311,8 +318,9 @@ WRAPPED = {"city": np.array([0, 1 + 2**32]), "hour": np.array([3, 23])}
 def test_case_14_wide_id_of_an_int64_feature_is_refused():
     model, _ = city_model(dtype="int64")
     for ask in (model, lambda x: model.predict(x, verbose=0)):
-        with pytest.raises(ERRORS, match=r"'city' must.*\[0, 2\)"):
-            ask(WRAPPED)
+        message = refusal(ask, WRAPPED)
+        assert "'city' must be whole ids in [0, 2)" in message
+        assert str(1 + 2**32) in message
 
 
 def test_case_14_wide_id_of_an_int32_feature_is_refused_by_make_dataset():
@@ -333,8 +341,7 @@ def test_case_14_wide_id_of_an_int32_feature_is_refused_by_make_dataset():
 def test_case_14_wide_id_of_an_int32_feature_is_refused(ask):
     model, _ = city_model()
     run = model if ask == "call" else lambda x: model.predict(x, verbose=0)
-    with pytest.raises(ERRORS, match="city"):
-        run(WRAPPED)
+    assert "city" in refusal(run, WRAPPED)
 
 
 def test_case_15_no_two_ids_share_both_rows():
@@ -347,7 +354,7 @@ def test_case_15_no_two_ids_share_both_rows():
 
 
 def test_case_15_divisor_of_the_report():
-    # 7 and 12 were one pair with the tables 100 and 5, by // 5 of one and % of the other.
+    # 7 and 12 were one pair there, by the divisor 100 and the modulus 5.
     layer = QREmbedding(100, 2, num_buckets=5, combiner="concat")
     layer.build()
     assert [len(w) for w in layer.get_weights()] == [20, 5]
@@ -448,15 +455,15 @@ def test_case_19_one_weight_in_a_builder_and_after_loading(kind, tmp_path):
     loaded = keras.models.load_model(tmp_path / "m.keras")
     x = make_rows()
     x["history"][0] = 0
-    before = predict(loaded, x)
-    np.testing.assert_allclose(before, predict(model, x), atol=1e-6)
+    before = answer(loaded, x)
+    np.testing.assert_allclose(before, answer(model, x), atol=1e-6)
     for one in (model, loaded):  # row 0 is padding in the history, an item otherwise
         items = one.get_layer("fibinet_fields_items")
         (table,) = items.get_weights()
         table[0] = 100.0
         items.set_weights([table])
     x["item"] = np.maximum(x["item"], 1)
-    np.testing.assert_allclose(predict(loaded, x), predict(model, x), atol=1e-6)
+    np.testing.assert_allclose(answer(loaded, x), answer(model, x), atol=1e-6)
 
 
 def test_case_19_padding_of_the_history_never_counts():
@@ -467,14 +474,14 @@ def test_case_19_padding_of_the_history_never_counts():
     model = build_fibinet(features, embedding_dim=4, hidden_units=(3,))
     randomize(model, np.random.default_rng(0))
     x = {"item": np.array([1, 8]), "history": np.array([[2, 0, 0], [4, 5, 0]])}
-    before = predict(model, x)
+    before = answer(model, x)
     for name in ("fibinet_fields_items", "fibinet_linear_items"):
         (table,) = model.get_layer(name).get_weights()
         table[0] = 100.0
         model.get_layer(name).set_weights([table])
-    np.testing.assert_array_equal(predict(model, x), before)
+    np.testing.assert_array_equal(answer(model, x), before)
     x["history"] = np.array([[0, 2, 0, 0], [4, 0, 5, 0]])  # more padding, elsewhere
-    np.testing.assert_allclose(predict(model, x), before, rtol=1e-6)
+    np.testing.assert_allclose(answer(model, x), before, rtol=1e-6)
 
 
 def test_case_19_features_that_disagree_are_named():

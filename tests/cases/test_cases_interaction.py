@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from case_models import BUILDERS, FEATURES, make_model, make_rows, predict
-from helpers import array, randomize
+from case_models import BUILDERS, FEATURES, answer, make_model, make_rows
+from helpers import array, output_and_gradients, randomize
 
 from keras_recsys.features import (
     CategoricalFeature,
@@ -69,7 +69,7 @@ def test_case_20_both_branches_of_the_builder(num_fields, dim):
     features = [CategoricalFeature(f"c{i}", 5) for i in range(num_fields)]
     model = build_fibinet(features, embedding_dim=dim, hidden_units=(3,))
     layer = model.get_layer("fibinet_bilinear_dense_0")
-    rows = sum(projection.shape[0] for projection in layer.projections)
+    rows = layer.projection.shape[0] + layer.weighed_projection.shape[0]
     assert rows == num_fields * (num_fields - 1) * dim
 
 
@@ -77,7 +77,7 @@ def test_case_21_values_by_hand():
     layer = SENETLayer(2)  # 2 fields, 1 unit
     e = np.array([[[1.0, 1.0], [1.0, 3.0]]], "float32")
     layer.build(e.shape)
-    layer.set_weights([[[1.0], [1.0]], [[0.5, 2.0]]])
+    layer.set_weights([np.array([[1.0], [1.0]]), np.array([[0.5, 2.0]])])
     output, weights = layer(e, return_weights=True)
     np.testing.assert_array_equal(array(weights), [[1.5, 6.0]])
     np.testing.assert_array_equal(array(output), [[[1.5, 1.5], [6.0, 18.0]]])
@@ -91,7 +91,10 @@ def test_case_21_values_by_hand():
 def test_case_21_ratio_divides_the_fields(num_fields, ratio, units):
     layer = SENETLayer(ratio)
     layer.build((None, num_fields, 4))
-    assert [w.shape for w in layer.weights] == [(num_fields, units), (units, num_fields)]
+    assert [w.shape for w in layer.weights] == [
+        (num_fields, units),
+        (units, num_fields),
+    ]
     features = [CategoricalFeature(f"c{i}", 5) for i in range(num_fields)]
     model = build_fibinet(
         features, embedding_dim=2, hidden_units=(), reduction_ratio=ratio
@@ -120,12 +123,11 @@ def test_case_22_any_number_of_numeric_features(num_numeric, numeric_inputs, dee
     assert model.get_layer("fibinet_fields").output.shape == (None, num_fields, 2)
     x = {f"n{i}": np.full(2, i, "float32") for i in range(num_numeric)}
     x |= {f"c{i}": np.array([0, 4]) for i in range(3)}
-    assert predict(model, x).shape == (2, 1)
-    model.compile("sgd", "binary_crossentropy")
-    loss = model.train_on_batch(x, np.array([[0.0], [1.0]]))
-    assert np.isfinite(loss)
+    assert answer(model, x).shape == (2, 1)
+    gradients = output_and_gradients(model, x)[1]
+    assert all(np.isfinite(gradient).all() for gradient in gradients)
     if deep:
-        (kernel, *_) = model.get_layer("fibinet_bilinear_dense_0").kernels
+        kernel = model.get_layer("fibinet_bilinear_dense_0").kernel
         assert kernel.shape[0] == num_fields * (num_fields - 1) // 2
 
 
@@ -140,11 +142,11 @@ def test_case_26_builders_do_not_nest_and_do_not_warn(kind, recwarn):
     model = make_model(kind)
     assert not any(isinstance(layer, keras.Model) for layer in model.layers)
     x = make_rows()
-    want = predict(model, x)
+    want = answer(model, x)
     # Nested by the user, the whole model still answers the same.
     inputs = make_inputs(FEATURES)
     outer = keras.Model(inputs, model(inputs))
-    np.testing.assert_allclose(predict(outer, x), want, rtol=1e-6)
+    np.testing.assert_allclose(answer(outer, x), want, rtol=1e-6)
     assert not list(recwarn)
 
 
@@ -164,7 +166,7 @@ def test_case_26_nested_encoder_equals_the_flat_one(recwarn):
 
 
 def test_case_26_masks_by_hand_pass_a_nested_model():
-    # The Keras mask is lost at the border of a nested model, a mask that is passed is not.
+    # A nested model loses the Keras mask at its border; one that is passed stays.
     layer = QREmbedding(9, 4, mask_zero=True)
     ids = keras.Input((None,), dtype="int32")
     encoder = keras.Model(ids, layer(ids))
