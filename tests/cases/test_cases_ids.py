@@ -332,11 +332,6 @@ def test_case_14_wide_id_of_an_int32_feature_is_refused_by_make_dataset():
         make_dataset(WRAPPED, features)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="keras.Model casts its inputs to the dtype of keras.Input before any layer "
-    "sees them: int64 ids fed by hand to an int32 feature wrap in silence.",
-)
 @pytest.mark.parametrize("ask", ["call", "predict"])
 def test_case_14_wide_id_of_an_int32_feature_is_refused(ask):
     model, _ = city_model()

@@ -12,6 +12,7 @@ from keras_recsys.features import (
     normalize_numbers,
 )
 from keras_recsys.models._blocks import dropped, join_numbers, linear_logits, mlp
+from keras_recsys.models._named_model import NamedModel
 
 INTERACTIONS = ("bilinear", "hadamard")
 NUMERIC_INPUTS = ("field", "dnn")
@@ -182,7 +183,7 @@ def build_fibinet(
                 )
             logits.append(made[part](x))
     probability = layers.ClickProbability(name=f"{name}_probability")(logits)
-    return keras.Model(inputs, {"probability": probability}, name=name)
+    return NamedModel(inputs, {"probability": probability}, name=name)
 
 
 def _combine(fields, weights, numbers, units, types, share_bilinear, *, use_bias, name):
