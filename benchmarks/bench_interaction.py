@@ -58,7 +58,7 @@ DIM = 16
 TYPES = ("all", "each", "interaction")
 CATEGORICAL, NUMERIC, VOCAB = 26, 13, 1000
 HIDDEN = (256, 128, 64)
-BUDGET = 300
+BUDGET = 60
 
 OUR_MODES = {
     "no XLA": {"jit": False, "out_of_range": "error"},
@@ -416,7 +416,7 @@ class PeerFibinet:
 
     def first_step(self):
         """Makes the function that `Model.fit` calls, and runs its first step."""
-        return self.process.ask("first_step", timeout=1200)["seconds"]
+        return self.process.ask("first_step", timeout=300)["seconds"]
 
     def export(self, path):
         """Writes a SavedModel with `Model.export`."""

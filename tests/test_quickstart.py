@@ -116,16 +116,23 @@ def test_client_runs(finished):
 
 
 @pytest.mark.slow
-def test_same_seed_same_model(finished, tmp_path, capsys):
+def test_same_seed_same_model_and_overwrite(finished, tmp_path, capsys):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "history.png").write_text("old")
     weights = [keras.models.load_model(finished[0] / "fibinet.keras").get_weights()]
     for seed in (0, 1):
-        out = tmp_path / str(seed)
-        assert run(capsys, *SMALL, "--out", out, "--seed", seed)[0] == 0
+        status, _, err = run(
+            capsys, *SMALL, "--out", out, "--seed", seed, "--overwrite"
+        )
+        assert (status, err) == (0, "")
         weights.append(keras.models.load_model(out / "fibinet.keras").get_weights())
     first, same, other = weights
     for a, b in zip(first, same, strict=True):
         np.testing.assert_array_equal(a, b)
     assert any((a != b).any() for a, b in zip(first, other, strict=True))
+    assert (out / "history.png").read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 @pytest.mark.slow
@@ -244,17 +251,6 @@ def test_leaves_nothing_half_written(capsys, tmp_path, monkeypatch, error):
     assert status == (1 if isinstance(error, OSError) else 130)
     assert re.fullmatch("error: (disk full|interrupted, nothing was written)\n", err)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-def test_overwrites_an_earlier_quickstart(capsys, finished, tmp_path):
-    out = tmp_path / "out"
-    out.mkdir()
-    (out / "history.png").write_text("old")
-    status, _, err = run(capsys, *SMALL, "--out", out, "--overwrite")
-    assert (status, err) == (0, "")
-    assert (out / "history.png").read_bytes().startswith(b"\x89PNG")
-    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 @pytest.mark.slow

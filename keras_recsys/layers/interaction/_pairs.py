@@ -40,6 +40,11 @@ def as_tensor(weight):
     return ops.reshape(weight, weight.shape)
 
 
+def but_last(x, axis):
+    """All fields but the last; the gradient of a split is faster than a slice's."""
+    return ops.split(x, [x.shape[axis] - 1], axis=axis)[0]
+
+
 def take_fields(x, index, axis):
     """`ops.take(x, index, axis)` with a matrix product for a gradient.
 

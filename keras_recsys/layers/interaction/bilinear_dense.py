@@ -9,6 +9,7 @@ from keras_recsys._initializers import Stacked, clone
 from keras_recsys.layers.interaction._pairs import (
     BILINEAR_TYPES,
     as_tensor,
+    but_last,
     check_fields,
     num_matrices,
     take_fields,
@@ -143,10 +144,10 @@ class BilinearDense(keras.layers.Layer):
         fields = ops.transpose(inputs, (1, 2, 0))  # (num_fields, dim, batch_size)
         right = take_fields(fields, self.rights, axis=0)
         if field_weights is None:
-            left = self._lefts(fields, self._types[0], [self.kernel])
+            (left,) = self._lefts(fields, [self.kernel])
             output = _project(left * right, self.projection)
         else:
-            left, weighed_left = self._both_lefts(fields)
+            left, weighed_left = self._lefts(fields, [self.kernel, self.weighed_kernel])
             weights = ops.transpose(field_weights)
             weights = take_fields(weights, self.lefts, axis=0) * take_fields(
                 weights, self.rights, axis=0
@@ -199,31 +200,27 @@ class BilinearDense(keras.layers.Layer):
             regularizer=self.projection_regularizer,
         )
 
-    def _both_lefts(self, fields):
-        """Left factors of `p` and of `q` before its weights."""
-        first, second = self._types
-        if self.kernel is self.weighed_kernel:
-            left = self._lefts(fields, first, [self.kernel])
-            return left, left
-        if first != second:
-            return (
-                self._lefts(fields, first, [self.kernel]),
-                self._lefts(fields, second, [self.weighed_kernel]),
-            )
-        # One product for both: twice the columns cost less than two products.
-        both = self._lefts(fields, first, [self.kernel, self.weighed_kernel])
-        dim = fields.shape[1]
-        return both[:, :dim], both[:, dim:]
-
-    def _lefts(self, fields, bilinear_type, kernels):
-        """`v_i W` of every pair, `(num_pairs, len(kernels) * dim, batch_size)`."""
-        if bilinear_type == "hadamard":
-            return take_fields(fields, self.lefts, axis=0)
-        matrices = [ops.transpose(kernel, (0, 2, 1)) for kernel in kernels]
-        matrices = ops.concatenate(matrices, axis=1) if matrices[1:] else matrices[0]
-        if bilinear_type == "interaction":
-            return ops.matmul(matrices, take_fields(fields, self.lefts, axis=0))
-        return take_fields(ops.matmul(matrices, fields[:-1]), self.lefts, axis=0)
+    def _lefts(self, fields, kernels):
+        """`v_i W` of every pair for each kernel, `(num_pairs, dim, batch_size)`."""
+        gathered = None
+        lefts = []
+        for bilinear_type, kernel in zip(self._types, kernels, strict=False):
+            if lefts and kernel is kernels[0]:
+                lefts.append(lefts[0])
+                continue
+            if bilinear_type in ("all", "each"):
+                matrices = ops.transpose(kernel, (0, 2, 1))
+                left = ops.matmul(matrices, but_last(fields, axis=0))
+                lefts.append(take_fields(left, self.lefts, axis=0))
+                continue
+            if gathered is None:
+                gathered = take_fields(fields, self.lefts, axis=0)
+            if bilinear_type == "interaction":
+                matrices = ops.transpose(kernel, (0, 2, 1))
+                lefts.append(ops.matmul(matrices, gathered))
+            else:
+                lefts.append(gathered)
+        return lefts
 
 
 def _project(pairs, projection):
@@ -243,6 +240,7 @@ def _project(pairs, projection):
                 flat, upstream
             )
 
-        return ops.matmul(ops.transpose(flat), projection), gradient
+        # Of the two, the projection is the cheaper one to read across.
+        return ops.transpose(ops.matmul(ops.transpose(projection), flat)), gradient
 
     return project(pairs, as_tensor(projection))

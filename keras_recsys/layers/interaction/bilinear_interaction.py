@@ -10,6 +10,7 @@ from keras_recsys._initializers import Stacked
 from keras_recsys.layers.interaction._pairs import (
     BILINEAR_TYPES,
     as_tensor,
+    but_last,
     check_fields,
     num_matrices,
     pair_products_by_row,
@@ -138,7 +139,7 @@ class BilinearInteraction(keras.layers.Layer):
 
     def _project(self, inputs):
         """`v_i W` of all fields but the last, which is never on the left."""
-        left = inputs[:, :-1]
+        left = but_last(inputs, axis=1)
         if self.bilinear_type == "all":
             return ops.einsum("bfk,kl->bfl", left, self.kernel)
         if self.bilinear_type == "each":
