@@ -4,9 +4,9 @@
 
 `bilinear_{type}_{build,step}[_jit]`: batch 1024, 39 fields, width 16. The peer is a
 loop over pairs as DeepCTR builds it: the fields are separate tensors, the products of
-the pairs are joined at the end. A step is the output, the sum of its entries times
-fixed coefficients, and the gradients for the inputs and all weights; the output is
-returned, so that a compiler cannot drop it. A build is the layer, its variables,
+the pairs are joined at the end. A step is the output, and from a fixed gradient of it
+the gradients for the inputs and all weights; the output is returned, so that a compiler
+cannot drop it. A build is the layer, its variables,
 tracing and the first step. `_jit` compiles both sides with XLA, and
 `bilinear_{type}_step_best` takes the better of the two modes of each side. Rows of
 steps have `moved_bytes`, what any algorithm has to read and write at least (see that
@@ -140,7 +140,7 @@ class Bilinear:
         self.x = tf.constant(rng.normal(size=(batch, num_fields, DIM)), "float32")
         self.fields = tf.split(self.x, num_fields, axis=1)
         shape = (batch, num_pairs(num_fields), DIM)
-        self.coefficients = tf.constant(rng.normal(size=shape), "float32")
+        self.upstream = tf.constant(rng.normal(size=shape), "float32")
         self.kernel = rng.normal(0, DIM**-0.5, size=(count, DIM, DIM)).astype("float32")
 
     def ours(self, jit):
@@ -165,16 +165,16 @@ class Bilinear:
 
     def _step(self, forward, inputs, weights, jit):
         @tf.function(jit_compile=jit)
-        def step(inputs, coefficients):
+        def step(inputs, upstream):
             with tf.GradientTape() as tape:
                 tape.watch(inputs)
                 output = forward(inputs)
-                loss = tf.reduce_sum(output * coefficients)
-            return loss, output, tape.gradient(loss, [*inputs, *weights])
+            sources = [*inputs, *weights]
+            return output, tape.gradient(output, sources, output_gradients=upstream)
 
         def run():
-            loss, output, gradients = step(inputs, self.coefficients)
-            loss.numpy()  # waits for the device
+            output, gradients = step(inputs, self.upstream)
+            gradients[-1].numpy()  # waits for the device
             return output, gradients
 
         return run

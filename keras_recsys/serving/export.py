@@ -389,6 +389,23 @@ def _save(interface, vocabularies, signatures, folder):
     ]
     options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
     tf.saved_model.save(module, folder, signatures=functions, options=options)
+    _forget_gradients(pathlib.Path(folder) / "saved_model.pb")
+
+
+def _forget_gradients(path):
+    """Removes the marks of custom gradients, of which TensorFlow warns at each load.
+
+    The gradients themselves are not in the file, and serving needs none.
+    """
+    from tensorflow.core.protobuf import saved_model_pb2
+
+    saved = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    for graph in saved.meta_graphs:
+        functions = graph.graph_def.library.function
+        for nodes in (graph.graph_def.node, *(f.node_def for f in functions)):
+            for node in nodes:
+                node.attr.pop("_gradient_op_type", None)
+    path.write_bytes(saved.SerializeToString(deterministic=True))
 
 
 def _parts(variable):

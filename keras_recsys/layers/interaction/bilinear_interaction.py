@@ -12,8 +12,8 @@ from keras_recsys.layers.interaction._pairs import (
     as_tensor,
     but_last,
     check_fields,
+    multiply_pairs_by_matrix,
     num_matrices,
-    pair_products_by_row,
     take_fields,
 )
 
@@ -112,7 +112,7 @@ class BilinearInteraction(keras.layers.Layer):
         if self.reduction == "sum":
             return self._sum(inputs)
         if self.bilinear_type == "interaction":
-            return pair_products_by_row(inputs, as_tensor(self.kernel))
+            return multiply_pairs_by_matrix(inputs, as_tensor(self.kernel))
         left = take_fields(self._project(inputs), self.lefts, axis=1)
         return left * take_fields(inputs, self.rights, axis=1)
 
