@@ -93,14 +93,14 @@ def multiply_pairs_by_matrix(fields, kernel):
     """
     _, num_fields, dim = fields.shape
     num_pairs = kernel.shape[0]
-    stops = np.cumsum(np.arange(num_fields - 1, 0, -1)) * dim
+    cuts = (np.cumsum(np.arange(num_fields - 1, 0, -1)) * dim)[:-1].tolist()
 
     @ops.custom_gradient
     def multiply(fields, kernel):
         flat = ops.reshape(fields, (-1, num_fields * dim))
         columns = ops.split(flat, num_fields, axis=1)
         matrices = ops.reshape(ops.transpose(kernel, (1, 0, 2)), (dim, -1))
-        matrices = ops.split(matrices, stops[:-1], axis=1)
+        matrices = _cut(matrices, cuts)
         rights = [flat[:, (i + 1) * dim :] for i in range(num_fields - 1)]
         lefts = [
             ops.matmul(column, matrix)
@@ -113,7 +113,7 @@ def multiply_pairs_by_matrix(fields, kernel):
         def gradient(*args, upstream=None):
             upstream = args[0] if upstream is None else upstream
             upstream = ops.reshape(upstream, (-1, num_pairs * dim))
-            blocks = ops.split(upstream, stops[:-1], axis=1)
+            blocks = _cut(upstream, cuts)
             d_left = []
             d_matrices = []
             d_right = None
@@ -139,3 +139,8 @@ def multiply_pairs_by_matrix(fields, kernel):
         return ops.reshape(output, (-1, num_pairs, dim)), gradient
 
     return multiply(fields, kernel)
+
+
+def _cut(x, cuts):
+    """The parts of axis 1 between the cuts; `x` itself where there is none."""
+    return ops.split(x, cuts, axis=1) if cuts else [x]
