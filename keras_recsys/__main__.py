@@ -25,6 +25,7 @@ from keras_recsys.version import __version__
 LIKED = 4.0  # stars from which on a rating counts as a click
 EPOCHS = 8
 BATCH_SIZE = 512
+SENET_KERNELS = ["reduction_kernel", "expansion_kernel"]
 FILES = {
     "history.png": "log loss and AUC of the training rows, epoch by epoch",
     "senet_weights.png": "how much each feature counts, as SENET weighs it",
@@ -131,13 +132,17 @@ def build_fibinet(features, seed):
         features,
         embedding_dim=16,
         hidden_units=(128, 64),
+        reduction_ratio=1,
+        senet_squeeze="max",
         senet_activation="sigmoid",
         embeddings_regularizer=keras.regularizers.L2(1e-4),
         linear_regularizer=keras.regularizers.L2(2e-5),
         seed=seed,
     )
+    optimizer = keras.optimizers.AdamW(1e-3, weight_decay=1.0)
+    optimizer.exclude_from_weight_decay(var_names=SENET_KERNELS)
     model.compile(
-        keras.optimizers.AdamW(1e-3, weight_decay=1.0),
+        optimizer,
         loss="binary_crossentropy",
         metrics=[
             keras.metrics.BinaryCrossentropy(name="log_loss"),
@@ -261,6 +266,7 @@ def plot_field_weights(weights, names, path):
     axes = figure.subplots()
     places = range(1, len(names) + 1)
     axes.bar(places, weights.mean(axis=0), alpha=0.4, label="mean")
+    axes.axhline(0.5, color="grey", linestyle="--", label="at the start")
     axes.boxplot(weights, whis=(5, 95), showfliers=False)
     axes.set_xticks(places, names)
     axes.set(
@@ -268,6 +274,7 @@ def plot_field_weights(weights, names, path):
         ylabel="weight",
     )
     axes.grid(axis="y", alpha=0.3)
+    axes.legend(loc="lower right")
     figure.savefig(path, dpi=100)
 
 
