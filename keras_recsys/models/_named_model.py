@@ -1,6 +1,7 @@
 """The class of the models that builders return."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_recsys._lookup import narrow_array
@@ -12,8 +13,8 @@ class NamedModel(keras.Model):
 
     A plain functional model sorts a dict with an unknown key and assigns its values by
     position, cuts int64 ids to int32, and floats to integers. This one refuses or keeps
-    them: an id that int32 cannot hold becomes -1, which every table treats as out of
-    range.
+    them: an id that int32 cannot hold, or a fraction, becomes -1, which every table
+    treats as out of range.
     """
 
     def __call__(self, inputs, *args, **kwargs):
@@ -50,12 +51,16 @@ def _fitted(name, x, spec):
     except ValueError:
         dtype = str(x.dtype)
     ids = spec.dtype in ("int32", "int64")
-    if not ("int" in dtype or ("float" in dtype and not ids)):
+    floats = "float" in dtype
+    if not ("int" in dtype or (floats and not (ids and isinstance(x, np.ndarray)))):
         wanted = "ids, integers" if ids else "numbers"
         raise TypeError(
             f"Input {name!r} must hold {wanted}; a `Vocabulary` makes ids of raw "
             f"values. Received: dtype {dtype}."
         )
+    if ids and floats:
+        # Keras builds models on floats under a strategy; fractions are no ids.
+        x = ops.where(x == ops.floor(x), x, -ops.ones_like(x))
     if spec.dtype == "int32" and dtype in ("int64", "uint32", "uint64"):
         # Signed first: a comparison must not wrap either.
         x = ops.cast(narrow_array(x), "int64" if dtype != "int64" else dtype)

@@ -205,6 +205,14 @@ def test_case_42_other_dtype_is_refused_by_name(name, value):
         model({"a": A, "b": B, name: value})
 
 
+def test_case_42_fraction_is_no_id():
+    model = small()
+    x = {"a": A.astype("float32"), "b": B}
+    np.testing.assert_allclose(predict(model, x), predict(model, {"a": A, "b": B}))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="must be whole ids"):
+        predict(model, {**x, "a": x["a"] + 0.7})
+
+
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_case_43_layers_in_half_precision(name, policy):
