@@ -1,4 +1,11 @@
-"""Reusable Keras 3 layers and models for recommenders and forecasting."""
+"""Reusable Keras 3 layers and models for recommenders.
+
+- `layers`: layers for your own Keras models.
+- `features`: declarations of columns, and the functions that embed them.
+- `models`: builders of whole models.
+- `data`: vocabularies, splits and `tf.data` pipelines.
+- `serving`: export as a SavedModel.
+"""
 
 from keras_recsys import data, features, layers, models, serving
 from keras_recsys.features import CategoricalFeature, NumericFeature, SequenceFeature

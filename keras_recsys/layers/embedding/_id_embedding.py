@@ -1,6 +1,7 @@
 """What every layer from ids to vectors shares."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_recsys._checks import OUT_OF_RANGE, check_choice, check_int
@@ -45,6 +46,11 @@ class IdEmbedding(keras.layers.Layer):
 
     def __call__(self, inputs, *args, **kwargs):
         """Embeds `inputs`; see the class."""
+        if isinstance(inputs, np.ndarray) and inputs.dtype.kind not in "iufb":
+            raise TypeError(
+                "`inputs` must be integers; `keras_recsys.data.Vocabulary` makes ids of "
+                f"raw values. Received: inputs of dtype {inputs.dtype}."
+            )
         return super().__call__(narrow_array(inputs), *args, **kwargs)
 
     def call(self, inputs, source=None):

@@ -96,6 +96,11 @@ def test_booleans_are_refused():
         FullEmbedding(2, 1)(np.array([True]))
 
 
+def test_texts_are_refused():
+    with pytest.raises(TypeError, match="must be integers; .*Vocabulary.*<U1"):
+        FullEmbedding(2, 1)(np.array(["a"]))
+
+
 def test_mod_takes_no_floats():
     with pytest.raises(ValueError, match="must be integers where .*'mod'.*float32"):
         FullEmbedding(3, 1, out_of_range="mod")(np.array([1.0], "float32"))
