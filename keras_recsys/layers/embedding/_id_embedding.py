@@ -48,8 +48,8 @@ class IdEmbedding(keras.layers.Layer):
         """Embeds `inputs`; see the class."""
         if isinstance(inputs, np.ndarray) and inputs.dtype.kind not in "iufb":
             raise TypeError(
-                "`inputs` must be integers; `keras_recsys.data.Vocabulary` makes ids of "
-                f"raw values. Received: inputs of dtype {inputs.dtype}."
+                "`inputs` must be integers; `keras_recsys.data.Vocabulary` makes ids "
+                f"of raw values. Received: inputs of dtype {inputs.dtype}."
             )
         return super().__call__(narrow_array(inputs), *args, **kwargs)
 
