@@ -99,15 +99,21 @@ def make_task(ratings):
                 f"the {part} part must hold ratings below {LIKED:g} stars and others, "
                 f"but has {len(frame)} rows of one kind; give more ratings"
             )
-    fit = data.Vocabulary.fit
+
+    def fit(column, **options):
+        try:
+            return data.Vocabulary.fit(train[column], **options)
+        except ValueError as error:
+            raise ValueError(f"column {column!r} of the ratings: {error}") from error
+
     vocabularies = {
-        "user_id": fit(train["user_id"]),
+        "user_id": fit("user_id"),
         # Movies with few ratings share the id for unseen ones, which is thereby
         # trained. Ids are ordered by count, so the 1000 most rated movies have a
         # remainder row that only rarer ones read as well.
-        "movie_id": fit(train["movie_id"], max_size=2000),
-        "genres": fit(train["genres"], separator="|"),
-        "year": fit(train["year"]),
+        "movie_id": fit("movie_id", max_size=2000),
+        "genres": fit("genres", separator="|"),
+        "year": fit("year"),
     }
     size = {name: vocabulary.size for name, vocabulary in vocabularies.items()}
     features = [
@@ -315,6 +321,8 @@ def check_out(out, overwrite):
         return path
     if not os.path.isdir(path):
         raise QuickstartError(f"--out must be a folder, but {out} is a file")
+    if os.path.commonpath([path, os.getcwd()]) == path:
+        raise QuickstartError(f"--out must not be the folder you are in, but is {out}")
     present = os.listdir(path)
     if present and not overwrite:
         raise QuickstartError(

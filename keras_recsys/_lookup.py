@@ -102,7 +102,9 @@ def safe_ids(ids, num_ids, out_of_range):
                 f"Received: inputs of dtype {dtype}."
             )
     if out_of_range == "mod":
-        wide = "int64" if "int64" in (dtype, target) else "int32"
+        wide = (
+            "int64" if "int64" in (dtype, target) or num_ids > _INT32_MAX else "int32"
+        )
         modulus = ops.convert_to_tensor(num_ids, dtype=wide)
         # `ops.mod` makes int64 int32 on torch.
         return ops.cast(ops.cast(ids, wide) % modulus, target), in_range

@@ -263,11 +263,13 @@ class NumericFeature:
             )
         if normalization == "log":
             values = np.log1p(np.maximum(values, 0.0))
-        std = float(values.std())
+        mean, std = float(values.mean()), float(values.std())
+        if std <= 1e-7 * abs(mean):  # constant, but for rounding
+            std = 1.0
         return cls(
             name,
             normalization=normalization,
-            mean=float(values.mean()),
+            mean=mean,
             std=std if std > 0 else 1.0,
         )
 
@@ -277,9 +279,11 @@ def make_inputs(features, inputs=None):
 
     Args:
         features: Non-empty sequence of features with distinct names.
-        inputs: Optional dict from feature name to `KerasTensor`; those are used instead
-            of new ones, so that two models can be joined. Names of other features are
-            ignored.
+        inputs: Optional dict from feature name to the `keras.Input` of another model;
+            those are used instead of new ones, so that two models can be joined. Names
+            of other features are ignored. A plain `keras.Model` cuts ids to the dtype
+            of its inputs before any layer sees them: give features whose raw ids may
+            pass 2**31 `dtype="int64"`, or keep the model that a builder returns.
 
     Returns:
         Dict from feature name to `KerasTensor`, in the order of `features`: ids of
@@ -296,6 +300,11 @@ def make_inputs(features, inputs=None):
     ['city', 'age']
     """
     features = check_features(features)
+    if not isinstance(inputs, dict | None):
+        raise TypeError(
+            "`inputs` must be a dict from feature name to `KerasTensor`. "
+            f"Received: inputs={inputs!r}."
+        )
     made = {}
     for feature in features:
         given = (inputs or {}).get(feature.name)
@@ -306,6 +315,17 @@ def make_inputs(features, inputs=None):
                 f"`inputs[{feature.name!r}]` must be {feature.dtype} of rank "
                 f"{1 + len(feature.shape)}. Received: {given.dtype} of shape "
                 f"{given.shape}."
+            )
+        elif feature.shape and given.shape[1] != feature.shape[0]:
+            raise ValueError(
+                f"`inputs[{feature.name!r}]` must be of length {feature.shape[0]}. "
+                f"Received: shape {given.shape}."
+            )
+        twin = next((name for name, x in made.items() if x is given), None)
+        if twin is not None:
+            raise ValueError(
+                "`inputs` must hold a tensor of its own for each feature. "
+                f"Received: one for {twin!r} and {feature.name!r}."
             )
         made[feature.name] = given
     return made

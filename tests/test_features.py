@@ -43,6 +43,20 @@ def test_inputs_of_another_model_are_taken():
         make_inputs(features, {"age": first["city"]})
 
 
+def test_inputs_of_another_model_must_fit():
+    features = [CategoricalFeature("a", 9), CategoricalFeature("b", 9)]
+    x = keras.Input((), dtype="int32")
+    with pytest.raises(ValueError, match="of its own.*one for 'a' and 'b'"):
+        make_inputs(features, {"a": x, "b": x})
+    with pytest.raises(TypeError, match="`inputs` must be a dict"):
+        make_inputs(features, [x])
+    with pytest.raises(ValueError, match=r"must be of length 3.*\(None, 9\)"):
+        make_inputs(
+            [SequenceFeature("s", 5, max_len=3)],
+            {"s": keras.Input((9,), dtype="int32")},
+        )
+
+
 def test_fields_follow_the_order_of_the_features():
     features = [
         NumericFeature("age", normalization="zscore", mean=30.0, std=10.0),
@@ -136,6 +150,8 @@ def test_fit_of_numbers():
     got = NumericFeature.fit("x", [-1.0, np.e - 1], normalization="log")
     assert (got.mean, got.std) == (0.5, 0.5)
     assert NumericFeature.fit("x", [7.0, 7.0]).std == 1.0
+    assert NumericFeature.fit("x", [0.1] * 1000).std == 1.0  # but for rounding
+    assert NumericFeature.fit("x", [-0.001, 0.001]).std == 0.001
     with pytest.raises(ValueError, match=r"'x' must be.*finite.*shape \(2,\) with 1"):
         NumericFeature.fit("x", [1.0, np.nan])
     with pytest.raises(ValueError, match="'x' must be a non-empty"):

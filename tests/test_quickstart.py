@@ -181,6 +181,12 @@ def test_help_names_every_option(capsys):
         assert f"--{option}" in text
 
 
+def test_refuses_the_folder_it_runs_in(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    check_error(capsys, 1, "the folder you are in", "--out", ".")
+    check_error(capsys, 1, "the folder you are in", "--out", "..", "--overwrite")
+
+
 def test_refuses_a_folder_that_is_not_empty(capsys, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     check_error(capsys, 1, "not empty.*--overwrite", "--out", tmp_path)
@@ -228,6 +234,9 @@ def test_bad_movies_and_folders(capsys, tmp_path):
     check_error(capsys, 1, "must hold the files", "--data", tmp_path, *out)
     folder = write_ratings(tmp_path / "data", HEADER + GOOD, "movieId,title\n1,Heat\n")
     check_error(capsys, 1, "column 'genres'", "--data", folder, *out)
+    ratings = HEADER + "".join(f"1,1,{3 + t % 2},{t}\n" for t in range(40))
+    folder = write_ratings(tmp_path / "2", ratings, "movieId,title,genres\n1,Heat,\n")
+    check_error(capsys, 1, "column 'genres' of the ratings", "--data", folder, *out)
 
 
 def test_says_what_to_install(capsys, tmp_path, monkeypatch):

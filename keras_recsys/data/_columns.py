@@ -9,6 +9,10 @@ def as_numpy(column):
     pandas turns a nullable column with missing values into floats, which merges
     integers above 2**53: such a column becomes an object array here.
     """
+    if isinstance(column, np.ma.MaskedArray):
+        values = np.ma.getdata(column).astype(object)
+        values[np.ma.getmaskarray(column)] = None
+        return values
     dtype = getattr(column, "dtype", None)
     is_extension = hasattr(column, "isna") and not isinstance(dtype, np.dtype)
     if is_extension and dtype is not None and column.isna().any():

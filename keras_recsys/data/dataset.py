@@ -276,7 +276,7 @@ def _read_ids(feature, array):
     else:
         _check_rank(what, array, 1, "(num_rows,)")
     if array.dtype.kind == "b":
-        return array.astype(feature.dtype)
+        array = array.astype("int8")
     if feature.out_of_range == "error":
         bad = (array < 0) | (array >= feature.vocab_size)
         if bad.any():

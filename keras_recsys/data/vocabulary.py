@@ -62,6 +62,11 @@ class Vocabulary:
         _check_separator(separator)
         self.separator = separator
         self.padding = padding or separator is not None
+        if isinstance(values, set | frozenset):
+            raise TypeError(
+                "`values` must be ordered, since ids are; `Vocabulary.fit` takes any "
+                f"order. Received: {type(values).__name__}."
+            )
         array, missing, kind = _read_column("values", values)
         if not len(array):
             raise ValueError(

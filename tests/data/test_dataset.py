@@ -302,3 +302,8 @@ def test_features_are_checked():
         make_dataset({"city": [1]}, [CITY, CITY])
     with pytest.raises(TypeError, match="`columns` must be a dict.*list"):
         make_dataset([1, 2], [CITY])
+
+
+def test_booleans_are_ids_in_range():
+    with pytest.raises(ValueError, match=r"ids in \[0, 1\).*id 1 at row 0"):
+        make_dataset({"a": np.array([True])}, [CategoricalFeature("a", 1)])

@@ -436,3 +436,14 @@ def test_decode_says_what_is_wrong():
         vocabulary.decode([[-1]])
     with pytest.raises(TypeError, match="`ids` must be integers.*float64"):
         vocabulary.decode([1.0])
+
+
+def test_masked_entries_are_missing():
+    column = np.ma.array([1, 2, 3], mask=[0, 0, 1])
+    assert Vocabulary.fit(column).values == (1, 2)
+    np.testing.assert_array_equal(Vocabulary([1, 2, 3]).encode(column), [1, 2, 0])
+
+
+def test_values_have_an_order():
+    with pytest.raises(TypeError, match="`values` must be ordered.*set"):
+        Vocabulary({"a", "b"})

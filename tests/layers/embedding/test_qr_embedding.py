@@ -223,6 +223,13 @@ def test_int64_ids_keep_all_their_bits():
     assert first != second
 
 
+@pytest.mark.skipif(BACKEND == "jax", reason="JAX has no int64 without x64")
+def test_mod_by_a_size_beyond_int32():
+    layer = QREmbedding(2**31, 2, out_of_range="mod")
+    got = array(layer(np.array([3, 100_000], "int32")))
+    np.testing.assert_array_equal(got, array(layer(np.array([3, 100_000], "int64"))))
+
+
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int64"])
 def test_other_integer_types(dtype):
     layer = QREmbedding(11, 4)
