@@ -1,6 +1,7 @@
 import os
 import pathlib
 import shutil
+import tempfile
 
 import nbclient
 import nbformat
@@ -23,7 +24,7 @@ def test_is_committed_executed_and_clean(path):
     for output in (output for cell in cells for output in cell.outputs):
         assert output.output_type != "error"
         assert output.get("name") != "stderr"
-        for trace in ("Warning", "/tmp/", "/home/", "/root/", "/work/"):
+        for trace in ("Warning", tempfile.gettempdir(), str(pathlib.Path.home())):
             assert trace not in str(output.get("text", output.get("data")))
 
 
