@@ -44,6 +44,7 @@ def simple(count=3):
         {
             "raw_interaction": "hadamard",
             "senet_activation": "sigmoid",
+            "reduction_ratio": 1,
             "hidden_units": (4,),
         },
     ],
