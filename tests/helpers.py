@@ -216,6 +216,8 @@ def randomize(layer, rng, scale=0.5):
 
 def tensor(x):
     """Tensor of an array, in the dtype of the array on every backend."""
+    if BACKEND == "jax" and x.dtype == "int64":  # which JAX has not by default
+        x = x.astype("int32")
     return ops.convert_to_tensor(x, dtype=str(x.dtype))
 
 
