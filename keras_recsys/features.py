@@ -270,7 +270,7 @@ class NumericFeature:
             name,
             normalization=normalization,
             mean=mean,
-            std=std if std > 0 else 1.0,
+            std=std,
         )
 
 
@@ -291,9 +291,9 @@ def make_inputs(features, inputs=None):
         `(batch_size,)`.
 
     Raises:
-        TypeError: If an entry is no feature.
-        ValueError: If `features` is empty, a name occurs twice, or an existing input
-            has another dtype or rank.
+        TypeError: If an entry is no feature, or `inputs` is no dict.
+        ValueError: If `features` is empty, a name occurs twice, an existing input has
+            another dtype, rank or length, or one stands for two features.
 
     Example:
     >>> list(make_inputs([CategoricalFeature("city", 9), NumericFeature("age")]))

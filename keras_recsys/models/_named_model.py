@@ -46,6 +46,7 @@ def _fitted(name, x, spec):
         return x
     if not hasattr(x, "dtype"):
         x = ops.convert_to_tensor(x)
+    x = narrow_array(x)
     try:
         dtype = keras.backend.standardize_dtype(x.dtype)
     except ValueError:
@@ -63,7 +64,7 @@ def _fitted(name, x, spec):
         x = ops.where(x == ops.floor(x), x, -ops.ones_like(x))
     if spec.dtype == "int32" and dtype in ("int64", "uint32", "uint64"):
         # Signed first: a comparison must not wrap either.
-        x = ops.cast(narrow_array(x), "int64" if dtype != "int64" else dtype)
+        x = ops.cast(x, "int64")
         fits = ops.logical_and(x >= -(2**31), x < 2**31)
         x = ops.where(fits, x, -ops.ones_like(x))
     x = ops.cast(x, spec.dtype)
