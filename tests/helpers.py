@@ -207,6 +207,23 @@ def output_and_gradients(layer, inputs, coef=None, *, call=None, wrt_inputs=Fals
     return output, [None if g is None else array(g) for g in got]
 
 
+def count_nodes(layer, x):
+    """Nodes of the TensorFlow graph of a step: the output and all its gradients."""
+    import tensorflow as tf
+
+    layer.build(x.shape)
+
+    @tf.function
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = tf.reduce_sum(layer(x))
+        return tape.gradient(loss, [x, *(w.value for w in layer.weights)])
+
+    graph = step.get_concrete_function(tf.constant(x)).graph
+    return len(graph.get_operations())
+
+
 def randomize(layer, rng, scale=0.5):
     """Sets every weight to random numbers: zeros would hide errors."""
     layer.set_weights(

@@ -109,6 +109,10 @@ import keras_recsys.layers as layers
 x = np.ones((2, 3, 4), "float32")
 print(layers.QREmbedding(10, 4)(np.array([9])).shape)
 print(layers.BilinearInteraction()(layers.SENETLayer()(x)).shape)
+from keras_recsys import CategoricalFeature, models
+features = [CategoricalFeature(name, 10) for name in "ab"]
+model = models.build_fibinet(features, hidden_units=(3,))
+print(model({name: np.array([1, 2]) for name in "ab"})["probability"].shape)
 """
     assert run(code, KERAS_BACKEND=backend).count("4") == 2
 
