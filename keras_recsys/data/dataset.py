@@ -5,6 +5,7 @@ import collections.abc
 import numpy as np
 
 from keras_recsys._checks import check_int
+from keras_recsys.data._base_vocabulary import check_vocabularies
 from keras_recsys.data._columns import as_numpy, is_missing
 from keras_recsys.features import CategoricalFeature, NumericFeature, SequenceFeature
 
@@ -17,6 +18,7 @@ def make_dataset(
     features,
     *,
     labels=None,
+    vocabularies=None,
     batch_size=1024,
     shuffle=False,
     seed=None,
@@ -36,6 +38,12 @@ def make_dataset(
             `NumericFeature`.
         labels: Numbers or booleans of shape `(num_rows,)` or `(num_rows, 1)`, or `None`
             for batches without labels. Defaults to `None`.
+        vocabularies: Dict from feature name to the `Vocabulary` or `HashedVocabulary`
+            that encodes its column, which then holds raw values. The column of a
+            `SequenceFeature` holds cells of several values if its vocabulary has a
+            separator, and else sequences of values, of any lengths; rows are cut and
+            padded to the `max_len` of the feature, or padded to the longest. Defaults
+            to `None`, all columns hold ids.
         batch_size: Positive int, rows in a batch. Defaults to `1024`.
         shuffle: Whether all rows are shuffled anew in each epoch. Defaults to `False`.
         seed: Int of the shuffle: two datasets of one seed have equal batches, epoch by
@@ -56,7 +64,8 @@ def make_dataset(
         ValueError: If a column is missing or has no feature, lengths differ, there are
             no rows, a shape is wrong, an id is out of `[0, vocab_size)` where the
             feature has `out_of_range="error"` or does not fit its dtype, or a number is
-            missing, infinite or too large for float32.
+            missing, infinite or too large for float32; or if a vocabulary is for no
+            feature, has more ids than its feature, or does not fit the kind of it.
 
     Example:
     >>> from keras_recsys.features import CategoricalFeature
@@ -65,6 +74,13 @@ def make_dataset(
     >>> inputs, labels = next(iter(dataset))
     >>> inputs["city"].numpy().tolist(), labels.numpy().tolist()
     ([3, 199], [[0.0], [1.0]])
+    >>> from keras_recsys.data import HashedVocabulary
+    >>> vocabularies = {"city": HashedVocabulary(199)}
+    >>> dataset = make_dataset(
+    ...     {"city": ["rome", None]}, features, vocabularies=vocabularies
+    ... )
+    >>> next(iter(dataset))["city"].numpy().tolist()
+    [133, 0]
     """
     batch_size = check_int("batch_size", batch_size)
     for name, value in (("shuffle", shuffle), ("drop_remainder", drop_remainder)):
@@ -76,8 +92,13 @@ def make_dataset(
         seed = check_int("seed", seed, minimum=0)
     features = _check_features(features)
     _check_names(columns, features)
+    vocabularies = {} if vocabularies is None else vocabularies
+    _check_vocabularies(vocabularies, features)
     arrays = {
-        feature.name: _read(feature, columns[feature.name]) for feature in features
+        feature.name: _read(
+            feature, columns[feature.name], vocabularies.get(feature.name)
+        )
+        for feature in features
     }
     num_rows = _check_lengths(arrays)
     if labels is not None:
@@ -192,7 +213,54 @@ def _check_lengths(arrays):
     return lengths[first]
 
 
-def _read(feature, column):
+def _check_vocabularies(vocabularies, features):
+    """Checks that each vocabulary fits the feature that it is given for."""
+    check_vocabularies(vocabularies)
+    by_name = {feature.name: feature for feature in features}
+    for name, vocabulary in vocabularies.items():
+        if name not in by_name:
+            raise ValueError(
+                f"`vocabularies` must have names of features, {list(by_name)}. "
+                f"Received: {name!r}."
+            )
+        feature = by_name[name]
+        if isinstance(feature, NumericFeature):
+            raise ValueError(
+                f"`vocabularies[{name!r}]` must be for a feature of ids. "
+                f"Received: {feature!r}."
+            )
+        if vocabulary.size > feature.vocab_size:
+            raise ValueError(
+                f"`vocabularies[{name!r}]` must have a `size` of at most the "
+                f"`vocab_size` of its feature, vocab_size={feature.vocab_size!r}. "
+                f"Received: size={vocabulary.size!r}."
+            )
+        is_sequence = isinstance(feature, SequenceFeature)
+        if is_sequence and not vocabulary.padding:
+            raise ValueError(
+                f"`vocabularies[{name!r}]` must have `padding=True`, since id 0 of a "
+                f"SequenceFeature is padding. Received: {vocabulary!r}."
+            )
+        if vocabulary.separator is not None and not is_sequence:
+            raise ValueError(
+                f"`vocabularies[{name!r}]` must have no separator, since its feature "
+                f"is no SequenceFeature. Received: {vocabulary!r}."
+            )
+
+
+def _encode(feature, column, vocabulary):
+    """Returns the ids of a column of raw values."""
+    what = f"Column {feature.name!r}"
+    if not isinstance(feature, SequenceFeature):
+        return vocabulary._encode(what, column, None)
+    if vocabulary.separator is not None:
+        return vocabulary._encode(what, column, feature.max_len)
+    return vocabulary._encode_rows(what, column, feature.max_len)
+
+
+def _read(feature, column, vocabulary):
+    if vocabulary is not None:
+        return _read_ids(feature, _encode(feature, column, vocabulary))
     array = _as_array(f"Column {feature.name!r}", column)
     if isinstance(feature, NumericFeature):
         _check_rank(f"Column {feature.name!r}", array, 1, "(num_rows,)")
@@ -228,8 +296,8 @@ def _check_missing(what, array):
     if missing.any():
         row = int(missing.argmax()) // array[0:1].size
         raise ValueError(
-            f"{what} must hold no missing value; fill or drop it, or encode raw values "
-            "with keras_recsys.data.Vocabulary. "
+            f"{what} must hold no missing value; fill or drop it, or give a "
+            "keras_recsys.data.Vocabulary in `vocabularies`, which takes raw values. "
             f"Received: a missing value at row {row}."
         )
 
@@ -260,8 +328,8 @@ def _read_ids(feature, array):
     what = f"Column {feature.name!r}"
     if array.dtype.kind not in "iub" and array.size:
         raise TypeError(
-            f"{what} must hold integer ids; encode raw values with "
-            "keras_recsys.data.Vocabulary. "
+            f"{what} must hold integer ids; give a keras_recsys.data.Vocabulary in "
+            "`vocabularies` for raw values. "
             f"Received: dtype {array.dtype}, {_first(array)}."
         )
     if isinstance(feature, SequenceFeature):

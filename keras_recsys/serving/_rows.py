@@ -4,6 +4,8 @@ import itertools
 
 import numpy as np
 
+from keras_recsys.data.hashed_vocabulary import HashedVocabulary
+
 
 def check_sample(sample, interface):
     """The sample as arrays of the dtypes of the inputs.
@@ -99,9 +101,12 @@ def raw_values(vocabulary, ids):
     of them together.
     """
     unseen = _unseen_value(vocabulary)
-    values = vocabulary.decode(ids)
+    if isinstance(vocabulary, HashedVocabulary):
+        values = _hashable_values(vocabulary, ids)
+    else:
+        values = vocabulary.decode(ids)
     if vocabulary.separator is None:
-        values[ids < vocabulary.size - len(vocabulary.values)] = unseen
+        values[values == np.array(None)] = unseen
         values[(1,) + (0,) * (ids.ndim - 1)] = unseen
         return values.astype(str if vocabulary.dtype == "string" else "int64")
     cells = []
@@ -129,11 +134,24 @@ def _pad_some(ids, rng):
     return np.where(np.arange(length) < counts[:, None], ids, 0)
 
 
+def _hashable_values(vocabulary, ids):
+    """Values of the shape of `ids`, the same for equal ids: letters, or the ids."""
+    if vocabulary.dtype == "int64":
+        return ids.astype(object)
+    letters = (chr(code) for code in itertools.count(ord("a")))
+    allowed = (x for x in letters if x not in (vocabulary.separator or ""))
+    allowed = np.array(list(itertools.islice(allowed, 26)), object)
+    return allowed[ids % len(allowed)]
+
+
 def _unseen_value(vocabulary):
     """A value out of the vocabulary, or its first value if it takes no others."""
-    if not vocabulary.num_oov:
+    if isinstance(vocabulary, HashedVocabulary):
+        known = set()  # any value will do
+    elif not vocabulary.num_oov:
         return vocabulary.values[0]
-    known = set(vocabulary.values)
+    else:
+        known = set(vocabulary.values)
     if vocabulary.dtype == "int64":
         return next(n for n in itertools.count(2**40) if n not in known)
     words = itertools.chain(["unseen"], (2 * chr(code) for code in itertools.count(33)))

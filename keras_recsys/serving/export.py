@@ -15,7 +15,7 @@ import sys
 import keras
 import numpy as np
 
-from keras_recsys.data.vocabulary import Vocabulary
+from keras_recsys.data._base_vocabulary import check_vocabularies
 from keras_recsys.serving._place import check_path, move_into_place, workspace
 from keras_recsys.serving._rows import (
     check_sample,
@@ -234,14 +234,10 @@ def _check_vocabularies(vocabularies, interface):
     """Checks that each vocabulary fits the input that it is given for.
 
     Raises:
-        TypeError: If it is no dict of `Vocabulary`.
+        TypeError: If it is no dict of vocabularies.
         ValueError: If a name is no input, or an input cannot hold the ids.
     """
-    if not isinstance(vocabularies, dict):
-        raise TypeError(
-            "`vocabularies` must be a dict from input name to `Vocabulary`. "
-            f"Received: vocabularies={vocabularies!r}."
-        )
+    check_vocabularies(vocabularies)
     unknown = sorted(set(vocabularies) - set(interface.tensors), key=str)
     if unknown:
         raise ValueError(
@@ -250,11 +246,6 @@ def _check_vocabularies(vocabularies, interface):
         )
     for name, vocabulary in vocabularies.items():
         tensor = interface.tensors[name]
-        if not isinstance(vocabulary, Vocabulary):
-            raise TypeError(
-                f"`vocabularies[{name!r}]` must be a `Vocabulary`. "
-                f"Received: {vocabulary!r}."
-            )
         if not tensor.dtype.startswith(("int", "uint")):
             raise ValueError(
                 f"`vocabularies[{name!r}]` must be for an input of integers, its ids. "
@@ -543,11 +534,12 @@ def export(
             feature name to tensor, and outputs a dict too. Other inputs take the names
             of their input layers.
         path: Where to write, a directory that does not exist. Missing parents are made.
-        vocabularies: Optional dict from input name to `keras_recsys.data.Vocabulary`.
-            In `raw` such an input takes strings or int64 values in its own shape, or
-            one text a row, `(batch_size,)`, if the vocabulary has a separator. An input
-            of fixed length keeps the first values of a longer text. Without a separator
-            a raw sequence has no padding. Defaults to `None`, no `raw`.
+        vocabularies: Optional dict from input name to `keras_recsys.data.Vocabulary` or
+            `HashedVocabulary`. In `raw` such an input takes strings or int64 values in
+            its own shape, or one text a row, `(batch_size,)`, if the vocabulary has a
+            separator. An input of fixed length keeps the first values of a longer text.
+            Without a separator a raw sequence has no padding. Defaults to `None`, no
+            `raw`.
         sample: Optional dict from input name to array, at least one row of inputs of
             the model (ids, not raw values), for the check. Defaults to rows made up:
             ids within their embedding table, or 0 and 1 where none is found, and

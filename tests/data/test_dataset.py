@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
-from keras_recsys.data import make_dataset
+from keras_recsys.data import HashedVocabulary, Vocabulary, make_dataset
 from keras_recsys.features import CategoricalFeature, NumericFeature, SequenceFeature
 
 CITY = CategoricalFeature("city", vocab_size=200)
@@ -307,3 +307,92 @@ def test_features_are_checked():
 def test_booleans_are_ids_in_range():
     with pytest.raises(ValueError, match=r"ids in \[0, 1\).*id 1 at row 0"):
         make_dataset({"a": np.array([True])}, [CategoricalFeature("a", 1)])
+
+
+CITIES = Vocabulary(["rome", "oslo"], padding=True)
+TAGS = Vocabulary(["Action", "Comedy", "Drama"], separator="|")
+ITEMS = Vocabulary([7, 2**40, 0], padding=True)
+
+
+def test_vocabularies_encode_raw_columns():
+    raw = columns(city=["oslo", None, "bonn"], genres=["Drama|Action|Comedy", "", "x"])
+    vocabularies = {"city": CITIES, "genres": TAGS}
+    dataset = make_dataset(raw, ALL, vocabularies=vocabularies, batch_size=3)
+    (batch,) = dataset
+    assert batch["city"].dtype == batch["genres"].dtype == tf.int32
+    assert batch["city"].numpy().tolist() == [3, 1, 1]
+    assert batch["genres"].numpy().tolist() == [[4, 2], [0, 0], [1, 0]]
+    assert batch["price"].numpy().tolist() == [0.5, -1.0, 2.0]
+    assert dataset.element_spec["genres"].shape.as_list() == [None, 2]
+    (same,) = make_dataset(pd.DataFrame(raw), ALL, vocabularies=vocabularies)
+    for name in raw:
+        np.testing.assert_array_equal(same[name], batch[name])
+
+
+def test_vocabularies_give_ids_of_the_dtype_of_the_feature():
+    feature = CategoricalFeature("city", 2**40, dtype="int64")
+    vocabulary = HashedVocabulary(2**40 - 1)
+    (batch,) = make_dataset(
+        {"city": ["a"]}, [feature], vocabularies={"city": vocabulary}
+    )
+    assert batch["city"].dtype == tf.int64
+    np.testing.assert_array_equal(batch["city"], vocabulary.encode(["a"]))
+
+
+@pytest.mark.parametrize(
+    ("column", "max_len", "want"),
+    [
+        ([[7, 0], [], [2**40, 5, 7]], None, [[2, 4, 0], [0, 0, 0], [3, 1, 2]]),
+        ([[7, 0], [], [2**40, 5, 7]], 2, [[2, 4], [0, 0], [3, 1]]),
+        (pd.Series([(7, None), np.array([7])]), 3, [[2, 1, 0], [2, 0, 0]]),
+        (np.array([[7, 0], [5, 7]]), None, [[2, 4], [1, 2]]),
+        (np.array([[7, 0], [5, 7]]), 3, [[2, 4, 0], [1, 2, 0]]),
+        (np.array([[7, 0], [5, 7]]), 1, [[2], [1]]),
+        ([[], []], None, [[0], [0]]),
+        (np.zeros((2, 0), int), None, [[0], [0]]),
+    ],
+)
+def test_vocabularies_encode_sequences_of_raw_values(column, max_len, want):
+    feature = SequenceFeature("items", vocab_size=5, max_len=max_len)
+    (batch,) = make_dataset({"items": column}, [feature], vocabularies={"items": ITEMS})
+    assert batch["items"].numpy().tolist() == want
+
+
+@pytest.mark.parametrize(
+    ("vocabularies", "error", "message"),
+    [
+        ([CITIES], TypeError, "`vocabularies` must be a dict"),
+        ({"city": ["rome"]}, TypeError, r"`vocabularies\['city'\]`.*\['rome'\]"),
+        ({"town": CITIES}, ValueError, r"features, \['city', 'price'.*'town'"),
+        ({"price": CITIES}, ValueError, "'price'.*feature of ids.*NumericFeature"),
+        (
+            {"city": HashedVocabulary(200)},
+            ValueError,
+            "'city'.*vocab_size=200. Received: size=201",
+        ),
+        ({"city": TAGS}, ValueError, "'city'.*no separator.*separator='|'"),
+        ({"genres": Vocabulary(["a"])}, ValueError, "'genres'.*`padding=True`.*False"),
+    ],
+)
+def test_says_what_is_wrong_with_vocabularies(vocabularies, error, message):
+    with pytest.raises(error, match=message):
+        make_dataset(columns(), ALL, vocabularies=vocabularies)
+
+
+def test_says_which_raw_column_is_wrong():
+    with pytest.raises(TypeError, match="Column 'city' must.*'string'.*0 at row 0"):
+        make_dataset(columns(), ALL, vocabularies={"city": CITIES})
+    closed = Vocabulary(["rome"], num_oov=0)
+    for value, message in (("oslo", "'oslo' at row 1"), (None, "missing value at row")):
+        with pytest.raises(ValueError, match=f"Column 'city' must.*{message}"):
+            make_dataset(
+                {"city": ["rome", value]}, [CITY], vocabularies={"city": closed}
+            )
+    feature = SequenceFeature("items", vocab_size=5)
+    for column in (["ab"], [7]):
+        with pytest.raises(
+            TypeError, match=f"'items'.*sequences.*{column[0]!r} at row 0"
+        ):
+            make_dataset({"items": column}, [feature], vocabularies={"items": ITEMS})
+    with pytest.raises(TypeError, match="'items', its rows end to end, .*'a' at row 1"):
+        make_dataset({"items": [[7], ["a"]]}, [feature], vocabularies={"items": ITEMS})

@@ -403,11 +403,11 @@ def test_separator_takes_strings_only():
 
 
 def test_fit_says_that_nothing_is_left():
-    with pytest.raises(ValueError, match="0 rows with 0 distinct"):
+    with pytest.raises(ValueError, match="0 cells with 0 distinct"):
         Vocabulary.fit([])
-    with pytest.raises(ValueError, match="2 rows with 0 distinct"):
+    with pytest.raises(ValueError, match="2 cells with 0 distinct"):
         Vocabulary.fit([None, None])
-    with pytest.raises(ValueError, match="3 rows with 2 distinct values, min_count=3"):
+    with pytest.raises(ValueError, match="3 cells with 2 distinct values, min_count=3"):
         Vocabulary.fit(["a", "b", "a"], min_count=3)
     with pytest.raises(ValueError, match="`max_size`.*=0"):
         Vocabulary.fit(["a"], max_size=0)
@@ -447,3 +447,57 @@ def test_masked_entries_are_missing():
 def test_values_have_an_order():
     with pytest.raises(TypeError, match="`values` must be ordered.*set"):
         Vocabulary({"a", "b"})
+
+
+def test_extended_keeps_all_ids_and_appends_by_count():
+    old = Vocabulary(["d", "a"], num_oov=2, padding=True)
+    column = ["z", "b", "a", "c", "c", None, "b", "y"]
+    new = old.extended(column)
+    assert new.values == ("d", "a", "b", "c", "y", "z")
+    assert (new.num_oov, new.padding, new.separator) == (2, True, None)
+    np.testing.assert_array_equal(new.encode(old.values), old.encode(old.values))
+    assert old.extended(column, min_count=2).values == ("d", "a", "b", "c")
+    assert old.extended(column, max_size=3).values == ("d", "a", "b")
+    assert old.extended(column, max_size=2) == old
+
+
+@pytest.mark.parametrize("column", [[], [None], ["a", "a"]])
+def test_extended_without_new_values_is_equal(column):
+    vocabulary = Vocabulary(["d", "a"])
+    assert vocabulary.extended(column) == vocabulary
+
+
+def test_extended_counts_the_parts_of_cells():
+    genres = Vocabulary(["Action"], separator="|")
+    new = genres.extended(["Drama|Action", "", "Comedy|Drama", "|"])
+    assert new == Vocabulary(["Action", "Drama", "Comedy"], separator="|")
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_extended_on_random_integers_equals_the_loop(number):
+    rng = np.random.default_rng(number)
+    old = Vocabulary.fit(rng.integers(-9, 9, 20), padding=True)
+    column = rng.integers(-20, 20, 100)
+    counts = collections.Counter(column.tolist())
+    want = [value for value in counts if value not in old.values]
+    want.sort(key=lambda value: (-counts[value], value))
+    new = old.extended(column)
+    assert new.values == old.values + tuple(want)
+    assert all(type(value) is int for value in new.values)
+
+
+def test_extended_says_what_is_wrong():
+    vocabulary = Vocabulary(["a", "b"])
+    with pytest.raises(TypeError, match="`column`.*dtype 'string'.*5 at row 1"):
+        vocabulary.extended([None, 5])
+    with pytest.raises(TypeError, match="`column` must hold strings.*5 at row 0"):
+        Vocabulary(["a"], separator="|").extended([5])
+    with pytest.raises(ValueError, match="`max_size` must be at least 2.*=1"):
+        vocabulary.extended(["c"], max_size=1)
+    with pytest.raises(ValueError, match="`min_count`.*=0"):
+        vocabulary.extended(["c"], min_count=0)
+
+
+def test_fit_checks_its_options_before_it_counts():
+    with pytest.raises(TypeError, match="`padding`.*=1"):
+        Vocabulary.fit([1, "a"], padding=1)

@@ -12,7 +12,7 @@ import pytest
 import tensorflow as tf
 from keras import layers, ops
 
-from keras_recsys.data import Vocabulary
+from keras_recsys.data import HashedVocabulary, Vocabulary
 from keras_recsys.serving import ExportReport, _check, export
 from keras_recsys.serving._rows import (
     check_sample,
@@ -536,6 +536,46 @@ def test_raw_rows_without_ids_for_others():
     odd = Vocabulary(["unseen"], separator="!")
     raw = raw_values(odd, np.array([[2, 0], [0, 0], [1, 0]]))
     assert odd.encode(raw).tolist() == [[2, 1], [1, 0], [1, 0]]
+
+
+def test_hashed_vocabularies_are_served(tmp_path):
+    user = HashedVocabulary(20, salt=3)
+    item = HashedVocabulary(30, dtype="int64", padding=True)
+    tags = HashedVocabulary(9, separator="|")
+    inputs = {
+        "user": keras.Input((), dtype="int32", name="user"),
+        "item": keras.Input((None,), dtype="int64", name="item"),
+        "tags": keras.Input((None,), dtype="int32", name="tags"),
+    }
+    fields = [
+        layers.Embedding(user.size, 3)(inputs["user"]),
+        pooled(inputs["item"], layers.Embedding(item.size, 3, mask_zero=True)),
+        pooled(inputs["tags"], layers.Embedding(tags.size, 3, mask_zero=True)),
+    ]
+    model = keras.Model(inputs, {"score": layers.Add()(fields)})
+    vocabularies = {"user": user, "item": item, "tags": tags}
+    export(model, tmp_path / "1", vocabularies=vocabularies, verbose=False)
+    loaded = tf.saved_model.load(str(tmp_path / "1"))
+    rows = {
+        "user": np.array(["ann", ""]),
+        "item": np.array([[7, BIG], [-1, 0]]),
+        "tags": np.array(["new|old", ""]),
+    }
+    ids = {
+        "user": user.encode(rows["user"]),
+        "item": item.encode(rows["item"].reshape(-1)).reshape(2, 2),
+        "tags": tags.encode(rows["tags"]),
+    }
+    got = loaded.signatures["raw"](**tensors(rows))["score"]
+    np.testing.assert_allclose(got, model.predict(ids, verbose=0)["score"], rtol=1e-5)
+
+
+def test_raw_rows_of_hashed_vocabularies():
+    ids = np.array([[3, 4, 3], [5, 0, 3], [0, 0, 0]])
+    raw = raw_values(HashedVocabulary(9, separator="a"), ids)
+    assert raw.tolist() == ["eafae", "unseenae", ""]
+    raw = raw_values(HashedVocabulary(9, dtype="int64"), ids[0])
+    assert raw.tolist() == [3, 2**40, 3]
 
 
 def test_tolerances_follow_the_precision():
