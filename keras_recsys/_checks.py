@@ -1,5 +1,6 @@
 """Checks of arguments that several parts share, and the choices they allow."""
 
+import math
 import numbers
 
 ID_DTYPES = ("int32", "int64")
@@ -47,13 +48,35 @@ def check_rate(name, value):
     Raises:
         ValueError: If it does not.
     """
+    return _check_number(name, value, lambda x: 0 <= x < 1, "in [0, 1)")
+
+
+def check_positive(name, value):
+    """Returns `value` as a float if it is finite and above 0.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    return _check_number(name, value, lambda x: 0 < x < math.inf, "above 0")
+
+
+def check_non_negative(name, value):
+    """Returns `value` as a float if it is finite and not below 0.
+
+    Raises:
+        ValueError: If it is not.
+    """
+    return _check_number(name, value, lambda x: 0 <= x < math.inf, "of at least 0")
+
+
+def _check_number(name, value, allowed, words):
     if (
         isinstance(value, bool)
         or not isinstance(value, numbers.Real)
-        or not 0 <= value < 1
+        or not allowed(value)
     ):
         raise ValueError(
-            f"`{name}` must be a number in [0, 1). Received: {name}={value!r}."
+            f"`{name}` must be a number {words}. Received: {name}={value!r}."
         )
     return float(value)
 

@@ -1,6 +1,7 @@
 """Initial values that Keras' own initializers would get wrong by shape or by seed."""
 
 import keras
+import numpy as np
 from keras import ops
 
 
@@ -55,3 +56,57 @@ class Stacked(keras.initializers.Initializer):
         return ops.stack(
             [clone(initializer, i)(shape[1:], dtype=dtype) for i in range(count)]
         )
+
+
+@keras.saving.register_keras_serializable(package="keras_recsys")
+class PretrainedTable(keras.initializers.Initializer):
+    """Fills a table with given vectors, which the config does not hold.
+
+    Made from its config it fills with NaN, until the weights of the layer are loaded.
+
+    Args:
+        shape: Shape of the table.
+        values: Array of that shape, or `None`.
+    """
+
+    def __init__(self, shape, values=None):
+        self.shape = tuple(shape)
+        self.values = values
+
+    def __call__(self, shape, dtype=None):
+        """Gives the vectors."""
+        if self.values is None:
+            return ops.full(shape, float("nan"), dtype=dtype)
+        return ops.convert_to_tensor(self.values, dtype=dtype)
+
+    def get_config(self):
+        """The shape alone."""
+        return {"shape": list(self.shape)}
+
+
+def table_initializer(value, shape):
+    """Initializer of a table, from all that Keras takes or from the table itself.
+
+    Args:
+        value: Initializer, its name or config, `"dlrm"`, an array, or a
+            `keras.initializers.Constant` of an array.
+        shape: Shape of the table.
+
+    Raises:
+        ValueError: If an array has another shape.
+    """
+    if isinstance(value, str) and value == "dlrm":
+        return value
+    if not hasattr(value, "__array__"):
+        value = keras.initializers.get(value)
+    if isinstance(value, keras.initializers.Constant) and np.ndim(value.value):
+        value = value.value
+    if not hasattr(value, "__array__"):
+        return value
+    values = np.asarray(value)
+    if values.shape != tuple(shape):
+        raise ValueError(
+            f"`embeddings_initializer` must be of shape {tuple(shape)} where it is an "
+            f"array of vectors. Received: shape {values.shape}."
+        )
+    return PretrainedTable(shape, values)

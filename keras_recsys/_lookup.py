@@ -25,7 +25,7 @@ def id_dtype(num_ids):
     """
     if num_ids - 1 <= _INT32_MAX:
         return "int32"
-    if not _has_int64():
+    if not has_int64():
         raise ValueError(
             "`input_dim` must be at most 2**31 on JAX without 64-bit integers; set "
             "`jax.config.update('jax_enable_x64', True)` first. "
@@ -34,7 +34,8 @@ def id_dtype(num_ids):
     return "int64"
 
 
-def _has_int64():
+def has_int64():
+    """Whether the backend has 64-bit integers, which JAX must be asked for."""
     if keras.config.backend() != "jax":
         return True
     import jax
@@ -50,7 +51,7 @@ def narrow_array(ids):
     if (
         isinstance(ids, np.ndarray)
         and ids.dtype in ("int64", "uint64", "uint32")
-        and not _has_int64()
+        and not has_int64()
     ):
         fits = (ids >= -(2**31)) & (ids <= _INT32_MAX)
         return np.where(fits, ids, -1).astype("int32")
@@ -64,8 +65,8 @@ def safe_ids(ids, num_ids, out_of_range):
         ids: Tensor of any integer dtype, or of a float dtype that can count to
             `num_ids`.
         num_ids: Number of ids in the vocabulary.
-        out_of_range: `"mod"` wraps, `"oov"` reads row `num_ids`, all others read row 0
-            and leave the answer to `settle`.
+        out_of_range: `"mod"` wraps; all others read row 0 and leave the answer to
+            `settle` and the layer.
 
     Returns:
         Tuple of the ids in `id_dtype(num_ids)` and a boolean tensor of the same shape,
@@ -83,7 +84,7 @@ def safe_ids(ids, num_ids, out_of_range):
         )
     if dtype == "bool":
         raise ValueError("`inputs` must be integers. Received: inputs of dtype bool.")
-    target = id_dtype(num_ids + (out_of_range == "oov"))
+    target = id_dtype(num_ids)
     if dtype.startswith("uint"):
         dtype = "int64" if dtype in ("uint32", "uint64") else "int32"
         ids = ops.cast(ids, dtype)
@@ -109,11 +110,27 @@ def safe_ids(ids, num_ids, out_of_range):
         # `ops.mod` makes int64 int32 on torch.
         return ops.cast(ops.cast(ids, wide) % modulus, target), in_range
     ids = ops.where(in_range, ids, ops.zeros_like(ids))
-    ids = ops.cast(ids, target)
-    if out_of_range == "oov":
-        oov = ops.full_like(ids, num_ids)
-        ids = ops.where(in_range, ids, oov)
-    return ids, in_range
+    return ops.cast(ids, target), in_range
+
+
+def split_digits(ids, sizes):
+    """Digits of ids that are not negative, exact for every int64.
+
+    Args:
+        ids: Integer tensor.
+        sizes: List of ints, how many values each digit has, the least significant
+            first; one more digit takes what is left.
+
+    Returns:
+        List of `len(sizes) + 1` tensors like `ids`.
+    """
+    digits = []
+    for size in sizes:
+        divisor = ops.convert_to_tensor(size, dtype=ids.dtype)
+        rest = ids // divisor  # `ops.floor_divide` makes int64 int32 on torch
+        digits.append(ids - rest * divisor)
+        ids = rest
+    return [*digits, ids]
 
 
 def read_rows(table, ids, dtype):
@@ -149,7 +166,7 @@ def settle(vectors, ids, in_range, num_ids, out_of_range, name):
         name: What the message calls the layer.
 
     Returns:
-        Tensor like `vectors`: untouched by `"mod"` and `"oov"`, 0 for `"zero"`, and NaN
+        Tensor like `vectors`: untouched by `"mod"` and `"oov"`, 0 for `"zero"`, NaN
         for `"nan"`, and for `"error"` where a compiled graph cannot raise.
 
     Raises:

@@ -28,6 +28,7 @@ __all__ = [
     "CategoricalFeature",
     "NumericFeature",
     "SequenceFeature",
+    "compress_features",
     "embed_fields",
     "make_inputs",
     "normalize_numbers",
@@ -47,19 +48,26 @@ def _check_ids(feature):
     """Checks what categorical and sequence features have in common."""
     _check_name(feature.name)
     check_int("vocab_size", feature.vocab_size)
-    if feature.embedding not in ("full", "qr") and not callable(feature.embedding):
+    kinds = ("full", "qr", "hash")
+    if feature.embedding not in kinds and not callable(feature.embedding):
         raise ValueError(
-            "`embedding` must be 'full', 'qr' or a callable "
+            "`embedding` must be 'full', 'qr', 'hash' or a callable "
             "(input_dim, output_dim, name) -> layer. "
             f"Received: embedding={feature.embedding!r}."
         )
     if feature.num_buckets is not None:
         check_int("num_buckets", feature.num_buckets)
-        if feature.embedding != "qr":
+        if feature.embedding not in ("qr", "hash"):
             raise ValueError(
-                "`num_buckets` must be None unless embedding='qr'. Received: "
-                f"num_buckets={feature.num_buckets!r}, embedding={feature.embedding!r}."
+                "`num_buckets` must be None unless embedding is 'qr' or 'hash'. "
+                f"Received: num_buckets={feature.num_buckets!r}, "
+                f"embedding={feature.embedding!r}."
             )
+    elif feature.embedding == "hash":
+        raise ValueError(
+            "`num_buckets` must be given where embedding is 'hash'. "
+            "Received: num_buckets=None."
+        )
     check_choice("out_of_range", feature.out_of_range, OUT_OF_RANGE)
     if callable(feature.embedding) and feature.out_of_range != "error":
         raise ValueError(
@@ -88,10 +96,11 @@ class CategoricalFeature:
             largest id plus one, not the number of distinct ids seen; a
             `keras_recsys.data.Vocabulary` has it as `size`, out-of-vocabulary ids
             included.
-        embedding: `"full"`, one row an id; `"qr"`, a `QREmbedding`; or a callable
-            `(input_dim, output_dim, name) -> layer`. Defaults to `"full"`.
-        num_buckets: Rows of the remainder table of `"qr"`. Defaults to
-            `ceil(sqrt(vocab_size))`.
+        embedding: `"full"`, one row an id; `"qr"`, a `QREmbedding`; `"hash"`, a
+            `HashEmbedding`; or a callable `(input_dim, output_dim, name) -> layer` for
+            any other, such as a `CompositionalEmbedding`. Defaults to `"full"`.
+        num_buckets: Rows of the remainder table of `"qr"`, by default
+            `ceil(sqrt(vocab_size))`, or of the table of `"hash"`, which has no default.
         out_of_range: What an id outside the vocabulary does: `"error"`, `"nan"`,
             `"zero"`, `"mod"` or `"oov"` (one extra learned row); see `QREmbedding`.
             Defaults to `"error"`.
@@ -274,6 +283,41 @@ class NumericFeature:
         )
 
 
+def compress_features(features, threshold=200, *, num_buckets=None):
+    """Gives large vocabularies two small tables instead of a full one.
+
+    Args:
+        features: Non-empty sequence of features.
+        threshold: Int, at least 0; features of more ids become `embedding="qr"`, the
+            others and those with another embedding stay as they are. Defaults to `200`,
+            as in DLRM.
+        num_buckets: Rows of the remainder tables: DLRM's "collisions", 4 there. Defaults
+            to `ceil(sqrt(vocab_size))`, the smallest tables.
+
+    Returns:
+        Tuple of features.
+
+    Raises:
+        TypeError: If an entry is no feature, or a size no integer.
+        ValueError: If a size is out of its range.
+
+    Example:
+    >>> features = [CategoricalFeature("city", 200), CategoricalFeature("user", 201)]
+    >>> [feature.embedding for feature in compress_features(features)]
+    ['full', 'qr']
+    """
+    check_int("threshold", threshold, minimum=0)
+    if num_buckets is not None:
+        check_int("num_buckets", num_buckets)
+    return tuple(
+        dataclasses.replace(feature, embedding="qr", num_buckets=num_buckets)
+        if getattr(feature, "embedding", None) == "full"
+        and feature.vocab_size > threshold
+        else feature
+        for feature in check_features(features)
+    )
+
+
 def make_inputs(features, inputs=None):
     """Makes one named Keras input a feature.
 
@@ -385,10 +429,11 @@ def embed_fields(
         combiner: Combiner of `"qr"` features, see `QREmbedding`. Defaults to
             `"multiply"`.
         embeddings_initializer: Initializer of the tables and of the vectors of numbers,
-            see `QREmbedding`. Defaults to `"uniform"`.
-        embeddings_regularizer: Regularizer of full tables and of the vectors of
-            numbers; on `"qr"` features it acts on the vectors of each batch, see
-            `QREmbedding`. Defaults to `None`.
+            see `QREmbedding`; `"ones"` and `"dlrm"` concern `"qr"` tables alone, all
+            else then starts as `"uniform"`. Defaults to `"uniform"`.
+        embeddings_regularizer: Regularizer of the vectors of each batch, which keeps
+            the gradients of the tables sparse, and of the vectors of numbers. Defaults
+            to `None`.
         name: Prefix of the layer names, `{name}_{table}`; the stacked fields are the
             output of layer `name`. Layers without a table have a hyphen, which no
             feature can have, in their names.
@@ -406,18 +451,48 @@ def embed_fields(
     (None, 2, 4)
     """
     features = check_features(features)
+    vectors = embed_each(
+        inputs,
+        features,
+        embedding_dim,
+        combiner=combiner,
+        embeddings_initializer=embeddings_initializer,
+        embeddings_regularizer=embeddings_regularizer,
+        name=name,
+    )
+    if len(vectors) > 1:
+        joined = keras.layers.Concatenate(name=f"{name}-concat")(vectors)
+    else:
+        (joined,) = vectors
+    return keras.layers.Reshape((len(vectors), embedding_dim), name=name)(joined)
+
+
+def embed_each(
+    inputs,
+    features,
+    embedding_dim,
+    *,
+    combiner,
+    embeddings_initializer,
+    embeddings_regularizer,
+    name,
+):
+    """List of the vectors of `embed_fields`, `(batch_size, embedding_dim)` each."""
     check_int("embedding_dim", embedding_dim)
     columns = normalize_numbers(inputs, features, name=name)
     owners = {}
     tables = {}
     fields = []
+    # Two words of `QREmbedding` that mean something else, or nothing, elsewhere.
+    words = ("ones", "dlrm")
+    plain = "uniform" if embeddings_initializer in words else embeddings_initializer
     for feature in features:
         x = columns[feature.name]
         if isinstance(feature, NumericFeature):
             vector = keras.layers.Dense(
                 embedding_dim,
                 use_bias=False,
-                kernel_initializer=embeddings_initializer,
+                kernel_initializer=plain,
                 kernel_regularizer=embeddings_regularizer,
                 name=f"{name}_{feature.name}",
             )
@@ -426,12 +501,14 @@ def embed_fields(
         key = feature.table or feature.name
         if key not in tables:
             owners[key] = feature
-            tables[key] = _make_table(
+            tables[key] = make_table(
                 feature,
                 embedding_dim,
-                combiner,
-                embeddings_initializer,
-                embeddings_regularizer,
+                combiner=combiner,
+                embeddings_initializer=(
+                    embeddings_initializer if feature.embedding == "qr" else plain
+                ),
+                embeddings_regularizer=embeddings_regularizer,
                 name=f"{name}_{key}",
             )
         _check_shared(owners[key], feature, key)
@@ -446,11 +523,7 @@ def embed_fields(
             )
             vectors = pooling(vectors, mask=mask)
         fields.append(vectors)
-    if len(fields) > 1:
-        fields = keras.layers.Concatenate(name=f"{name}-concat")(fields)
-    else:
-        (fields,) = fields
-    return keras.layers.Reshape((len(features), embedding_dim), name=name)(fields)
+    return fields
 
 
 def check_features(features):
@@ -491,29 +564,25 @@ def check_features(features):
     return features
 
 
-def _make_table(feature, dim, combiner, initializer, regularizer, *, name):
-    """The embedding layer of a categorical or sequence feature."""
+def make_table(feature, dim, *, combiner, name, **kwargs):
+    """The embedding layer of a categorical or sequence feature.
+
+    Args:
+        feature: The feature.
+        dim: Width of its vectors.
+        combiner: Combiner of `"qr"`.
+        name: Name of the layer.
+        **kwargs: Further arguments of the layer, not of one that a callable makes.
+    """
     if callable(feature.embedding):
         return feature.embedding(feature.vocab_size, dim, name=name)
+    kwargs |= {"out_of_range": feature.out_of_range, "name": name}
     if feature.embedding == "full":
-        return layers.FullEmbedding(
-            feature.vocab_size,
-            dim,
-            embeddings_initializer=initializer,
-            embeddings_regularizer=regularizer,
-            out_of_range=feature.out_of_range,
-            name=name,
-        )
-    return layers.QREmbedding(
-        feature.vocab_size,
-        dim,
-        num_buckets=feature.num_buckets,
-        combiner=combiner,
-        embeddings_initializer=initializer,
-        embeddings_regularizer=regularizer,
-        out_of_range=feature.out_of_range,
-        name=name,
-    )
+        return layers.FullEmbedding(feature.vocab_size, dim, **kwargs)
+    kwargs["num_buckets"] = feature.num_buckets
+    if feature.embedding == "hash":
+        return layers.HashEmbedding(feature.vocab_size, dim, **kwargs)
+    return layers.QREmbedding(feature.vocab_size, dim, combiner=combiner, **kwargs)
 
 
 def _check_shared(owner, feature, table):

@@ -1,5 +1,6 @@
 """Finds the golden files, by glob, in the folder that `KERAS_RECSYS_GOLDEN` names."""
 
+import fnmatch
 import os
 import pathlib
 
@@ -16,8 +17,8 @@ def golden(kind, *, having=(), lacking=()):
 
     Args:
         kind: Name of the folder, such as `"fibinet"`.
-        having: Names of arrays that a file must hold for this test. A name that ends in
-            `*` stands for any name that starts so.
+        having: Names of arrays that a file must hold for this test. A `*` in a name
+            stands for anything.
         lacking: Names of arrays that it must not hold.
 
     Returns:
@@ -61,6 +62,4 @@ def assert_close(got, want, dtype):
 
 
 def _has(names, name):
-    if name.endswith("*"):
-        return any(one.startswith(name[:-1]) for one in names)
-    return name in names
+    return any(fnmatch.fnmatchcase(one, name) for one in names)

@@ -6,7 +6,12 @@ import pytest
 from helpers import array
 
 from keras_recsys import CategoricalFeature, NumericFeature, SequenceFeature, layers
-from keras_recsys.features import embed_fields, make_inputs, normalize_numbers
+from keras_recsys.features import (
+    compress_features,
+    embed_fields,
+    make_inputs,
+    normalize_numbers,
+)
 
 
 def embed(features, data, dim=3, **arguments):
@@ -178,8 +183,9 @@ def test_names_must_be_servable(make, name):
     ("arguments", "message"),
     [
         ({"vocab_size": 0}, "`vocab_size` must be at least 1.*vocab_size=0"),
-        ({"embedding": "hash"}, "`embedding` must be 'full', 'qr' or.*'hash'"),
-        ({"num_buckets": 3}, "`num_buckets` must be None unless embedding='qr'"),
+        ({"embedding": "md5"}, "`embedding` must be 'full', 'qr', 'hash' or.*'md5'"),
+        ({"embedding": "hash"}, "`num_buckets` must be given.*num_buckets=None"),
+        ({"num_buckets": 3}, "`num_buckets` must be None unless.*embedding='full'"),
         ({"embedding": "qr", "num_buckets": 0}, "`num_buckets` must be at least 1"),
         ({"out_of_range": "clip"}, "`out_of_range` must be one of.*'clip'"),
         (
@@ -212,3 +218,44 @@ def test_says_what_else_was_given():
         NumericFeature("a", mean=3.0)
     with pytest.raises(TypeError, match="must be an integer.*embedding_dim=2.5"):
         embed([CategoricalFeature("a", 3)], {}, dim=2.5)
+
+
+def test_compress_features_changes_large_full_tables_alone():
+    features = [
+        CategoricalFeature("a", 200),
+        CategoricalFeature("b", 201),
+        CategoricalFeature("c", 999, embedding="hash", num_buckets=3),
+        SequenceFeature("d", 300, pooling="sum"),
+        NumericFeature("e"),
+    ]
+    got = compress_features(features, num_buckets=4)
+    assert [getattr(f, "embedding", None) for f in got] == [
+        "full",
+        "qr",
+        "hash",
+        "qr",
+        None,
+    ]
+    assert (got[1].num_buckets, got[3].pooling) == (4, "sum")
+    assert compress_features(features)[1].num_buckets is None
+    with pytest.raises(ValueError, match="`threshold` must be at least 0.*=-1"):
+        compress_features(features, -1)
+
+
+@pytest.mark.parametrize("initializer", ["ones", "dlrm"])
+def test_words_of_qr_start_other_tables_plainly(initializer):
+    features = [
+        CategoricalFeature("a", 50),
+        CategoricalFeature("b", 50, embedding="hash", num_buckets=9),
+        NumericFeature("n"),
+        CategoricalFeature("q", 50, embedding="qr"),
+    ]
+    inputs = make_inputs(features)
+    fields = embed_fields(inputs, features, 8, embeddings_initializer=initializer)
+    model = keras.Model(inputs, fields)
+    for name in "abn":
+        (weights,) = model.get_layer(f"fields_{name}").get_weights()
+        assert np.abs(weights).max() <= 0.05
+        assert np.abs(weights).std() > 0
+    _, remainders = model.get_layer("fields_q").get_weights()
+    assert remainders.mean() > 0.4

@@ -1,7 +1,10 @@
 """Reusable Keras 3 layers. They use `keras.ops` and run on every backend."""
 
 from keras_recsys.layers.embedding import (
+    CompositionalEmbedding,
     FullEmbedding,
+    HashEmbedding,
+    MixedDimensionEmbedding,
     PaddingMask,
     QREmbedding,
     SequencePooling,
@@ -18,7 +21,10 @@ __all__ = [
     "BilinearDense",
     "BilinearInteraction",
     "ClickProbability",
+    "CompositionalEmbedding",
     "FullEmbedding",
+    "HashEmbedding",
+    "MixedDimensionEmbedding",
     "NumericNormalization",
     "PaddingMask",
     "QREmbedding",

@@ -4,15 +4,27 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_recsys._checks import OUT_OF_RANGE, check_choice, check_int
+from keras_recsys._checks import OUT_OF_RANGE, POOLINGS, check_choice, check_int
+from keras_recsys._dtypes import wide_dtype
 from keras_recsys._lookup import id_dtype, narrow_array, safe_ids, settle
+from keras_recsys.layers.embedding._pooling import pool
+
+
+def copy_rows(new, old):
+    """Assigns a variable to one that has the same shape or more rows."""
+    values = ops.convert_to_numpy(old)
+    if tuple(new.shape) != values.shape:
+        grown = np.array(ops.convert_to_numpy(new))
+        grown[: len(values)] = values
+        values = grown
+    new.assign(values)
 
 
 class IdEmbedding(keras.layers.Layer):
-    """Base of the embedding layers: id checks, masks, dtypes.
+    """Base of the embedding layers: id checks, masks, bags, dtypes, growth.
 
-    A subclass makes its tables in `build`, for `num_ids` ids, and reads them in
-    `read(ids)`, where every id is in range.
+    A subclass says in `table_shapes` which tables it has for how many ids, makes them
+    in `build`, and reads them in `read(ids)`, where every id is in range.
     """
 
     def __init__(
@@ -20,29 +32,58 @@ class IdEmbedding(keras.layers.Layer):
         input_dim,
         output_dim,
         *,
+        embeddings_regularizer=None,
+        embeddings_constraint=None,
         out_of_range="error",
         mask_zero=False,
         zero_masked=False,
+        pooling=None,
         **kwargs,
     ):
         super().__init__(**kwargs)
         self.input_dim = check_int("input_dim", input_dim)
         self.output_dim = check_int("output_dim", output_dim)
+        self.embeddings_regularizer = keras.regularizers.get(embeddings_regularizer)
+        self.embeddings_constraint = keras.constraints.get(embeddings_constraint)
         self.out_of_range = check_choice("out_of_range", out_of_range, OUT_OF_RANGE)
         if zero_masked and not mask_zero:
             raise ValueError(
                 "`zero_masked` must be False where `mask_zero` is False. "
                 f"Received: zero_masked={zero_masked!r}, mask_zero={mask_zero!r}."
             )
+        if pooling is not None:
+            check_choice("pooling", pooling, POOLINGS)
         self.mask_zero = bool(mask_zero)
         self.zero_masked = bool(zero_masked)
-        self.num_ids = self.input_dim + (self.out_of_range == "oov")
-        id_dtype(self.num_ids)  # refused now where the backend has no int64
+        self.pooling = pooling
+        id_dtype(self.input_dim)  # refused now where the backend has no int64
         self.supports_masking = self.mask_zero
         self.autocast = False
         if self.out_of_range == "error" and keras.config.backend() == "tensorflow":
             # XLA drops the check, so `jit_compile="auto"` must not choose it.
             self.supports_jit = False
+
+    @property
+    def table_shapes(self):
+        """Dict from the name of a table to its shape, known before anything is made."""
+        raise NotImplementedError
+
+    @property
+    def weight_shapes(self):
+        """Dict from the name of every trainable weight to its shape."""
+        shapes = dict(self.table_shapes)
+        if self.out_of_range == "oov":
+            shapes["oov_embedding"] = (1, self.output_dim)
+        return shapes
+
+    def build(self, input_shape=None):
+        if self.out_of_range == "oov":
+            self.oov_embedding = self.add_weight(
+                name="oov_embedding",
+                shape=self.weight_shapes["oov_embedding"],
+                initializer="uniform",
+                autocast=False,
+            )
 
     def __call__(self, inputs, *args, **kwargs):
         """Embeds `inputs`; see the class."""
@@ -53,25 +94,34 @@ class IdEmbedding(keras.layers.Layer):
             )
         return super().__call__(narrow_array(inputs), *args, **kwargs)
 
-    def call(self, inputs, source=None):
+    def call(self, inputs, weights=None, source=None):
         ids, in_range = safe_ids(inputs, self.input_dim, self.out_of_range)
-        vectors = settle(
-            self.read(ids),
-            inputs,
-            in_range,
-            self.input_dim,
-            self.out_of_range,
-            f"{self.name!r}" + (f" for feature {source!r}" if source else ""),
-        )
-        if self.zero_masked:
-            kept = ops.expand_dims(ops.not_equal(inputs, 0), -1)
-            vectors = ops.where(kept, vectors, ops.zeros_like(vectors))
-        return vectors
+        self._check_bag(inputs, weights)
+        mask = ops.not_equal(inputs, 0) if self.mask_zero else None
+        name = f"{self.name!r}" + (f" for feature {source!r}" if source else "")
+
+        def settled(vectors):
+            vectors = settle(
+                vectors, inputs, in_range, self.input_dim, self.out_of_range, name
+            )
+            if self.out_of_range == "oov":
+                oov = ops.cast(self.oov_embedding, self.compute_dtype)[0]
+                vectors = ops.where(ops.expand_dims(in_range, -1), vectors, oov)
+            if self.zero_masked:
+                kept = ops.expand_dims(mask, -1)
+                vectors = ops.where(kept, vectors, ops.zeros_like(vectors))
+            return vectors
+
+        return self._embed(ids, settled, mask, weights)
 
     def compute_mask(self, inputs, previous=None):
-        return ops.not_equal(inputs, 0) if self.mask_zero else None
+        if not self.mask_zero or self.pooling is not None:
+            return None
+        return ops.not_equal(inputs, 0)
 
     def compute_output_shape(self, input_shape):
+        if self.pooling is not None:
+            input_shape = input_shape[:-1]
         return (*input_shape, self.output_dim)
 
     def get_config(self):
@@ -79,18 +129,96 @@ class IdEmbedding(keras.layers.Layer):
             **super().get_config(),
             "input_dim": self.input_dim,
             "output_dim": self.output_dim,
+            "embeddings_regularizer": keras.regularizers.serialize(
+                self.embeddings_regularizer
+            ),
+            "embeddings_constraint": keras.constraints.serialize(
+                self.embeddings_constraint
+            ),
             "out_of_range": self.out_of_range,
             "mask_zero": self.mask_zero,
             "zero_masked": self.zero_masked,
+            "pooling": self.pooling,
         }
 
-    def _add_table(self, name, rows, dim, initializer, regularizer=None):
+    def grown_config(self, input_dim):
+        """Config of this layer for more ids, in which the old ids keep their rows.
+
+        Raises:
+            ValueError: If `input_dim` is smaller than now, or old rows would move.
+        """
+        check_int("input_dim", input_dim)
+        if input_dim < self.input_dim:
+            raise ValueError(
+                f"`input_dim` must be at least that of now, {self.input_dim}, for "
+                f"layer {self.name!r}. Received: input_dim={input_dim!r}."
+            )
+        return {**self.get_config(), "input_dim": input_dim}
+
+    def grow(self, input_dim):
+        """Makes a layer like this one for more ids; the vectors of the old ones stay.
+
+        New rows get values of the initializer. `keras_recsys.models.grow_vocabulary`
+        does this to the layers of a model.
+
+        Args:
+            input_dim: Number of ids, at least that of now.
+
+        Returns:
+            A built layer of the same name.
+
+        Raises:
+            ValueError: If `input_dim` is smaller than now, or old rows would move.
+        """
+        grown = type(self).from_config(self.grown_config(input_dim))
+        grown.build()
+        grown.take_rows(self)
+        return grown
+
+    def take_rows(self, smaller):
+        """Copies the weights of the layer that this one has grown from."""
+        for new, old in zip(self.weights, smaller.weights, strict=True):
+            copy_rows(new, old)
+
+    def read(self, ids):
+        """Reads the vectors of ids that are in range."""
+        raise NotImplementedError
+
+    def _embed(self, ids, settled, mask, weights):
+        """Reads, settles ids that are out of range, and pools."""
+        vectors = self._regularized(settled(self.read(ids)))
+        if self.pooling is None:
+            return vectors
+        return pool(vectors, mask, self.pooling, weights)
+
+    def _regularized(self, vectors):
+        """Adds the loss on the vectors of the batch, which keeps gradients sparse."""
+        if self.embeddings_regularizer is not None:
+            wide = ops.cast(vectors, wide_dtype(self.compute_dtype))
+            rows = ops.maximum(ops.cast(ops.shape(wide)[0], wide.dtype), 1.0)
+            self.add_loss(self.embeddings_regularizer(wide) / rows)
+        return vectors
+
+    def _check_bag(self, inputs, weights):
+        if self.pooling is not None and len(inputs.shape) < 2:
+            raise ValueError(
+                "`inputs` must be of shape (batch_size, ..., bag_len) where `pooling` "
+                f"is {self.pooling!r}. Received: shape {tuple(inputs.shape)}."
+            )
+        if weights is not None and self.pooling != "sum":
+            raise ValueError(
+                "`weights` must be None where `pooling` is not 'sum'. "
+                f"Received: pooling={self.pooling!r}."
+            )
+
+    def _add_table(self, name, initializer):
         """Adds a table whose rows alone are cast under mixed precision."""
-        return self.add_weight(
+        table = self.add_weight(
             name=name,
-            shape=(rows, dim),
+            shape=self.table_shapes[name],
             initializer=initializer,
-            regularizer=regularizer,
             constraint=self.embeddings_constraint,
             autocast=False,
         )
+        table.is_embedding_table = True  # what `SplitOptimizer` looks for
+        return table

@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_recsys._initializers import PretrainedTable, table_initializer
 from keras_recsys._lookup import read_rows
 from keras_recsys.layers.embedding._id_embedding import IdEmbedding
 
@@ -17,28 +18,39 @@ class FullEmbedding(IdEmbedding):
     Args:
         input_dim: Positive int, number of ids, `0 .. input_dim - 1`.
         output_dim: Positive int, width of a vector.
-        embeddings_initializer: Initializer of the table. Defaults to `"uniform"`.
-        embeddings_regularizer: Regularizer of the whole table; it makes the gradient of
-            the table dense. Defaults to `None`.
-        embeddings_constraint: Constraint of the table. Defaults to `None`.
+        embeddings_initializer: Initializer of the table; or the table itself, an array
+            of shape `(input_dim, output_dim)` of pretrained vectors, which is kept as a
+            weight alone and never in the config (a layer made of the config is NaN
+            until its weights are loaded); or `"dlrm"`, `U(-1 / sqrt(input_dim),
+            1 / sqrt(input_dim))`. Defaults to `"uniform"`.
+        embeddings_regularizer: Regularizer of the vectors of each batch, divided by its
+            rows. On the whole table, as in Keras, it would make the gradient as large
+            as the table. Defaults to `None`.
+        embeddings_constraint: Constraint of the table, which Keras applies to all of
+            it after each step. Defaults to `None`.
         out_of_range: What an id outside `[0, input_dim)` does. `"error"` raises, and
             gives NaN where a compiled graph cannot raise; `"nan"` gives NaN; `"zero"`
             gives 0 and no gradient; `"mod"` reads id `i mod input_dim`; `"oov"` reads
-            one extra learned row. Defaults to `"error"`.
+            one learned vector kept for such ids. Defaults to `"error"`.
         mask_zero: Whether id 0 is padding, which makes a Keras mask. Defaults to
             `False`.
         zero_masked: Whether padding gives the zero vector; needs `mask_zero`. Defaults
             to `False`.
-        **kwargs: `name`, `dtype` and the rest of `keras.layers.Layer`.
+        pooling: `None`, or `"sum"`, `"mean"` or `"sqrtn"` to pool the last axis of the
+            ids, without padding if `mask_zero`. Defaults to `None`.
+        **kwargs: `name`, `dtype`, `trainable` and the rest of `keras.layers.Layer`.
 
     Call arguments:
         inputs: Tensor of ids of any shape, int32 or int64; other integer types are
             widened, floats are taken while they count exactly to `input_dim`.
+        weights: Optional float tensor of the shape of `inputs`, factors of the vectors
+            of a bag; with `pooling="sum"` only.
         source: Optional str, the feature that the ids come from, named where an id is
             refused.
 
     Returns:
-        Tensor of shape `inputs.shape + (output_dim,)`, in the compute dtype.
+        Tensor of shape `inputs.shape + (output_dim,)`, or `inputs.shape[:-1] +
+        (output_dim,)` with `pooling`, in the compute dtype. An empty bag gives 0.
 
     Raises:
         TypeError: If `input_dim` or `output_dim` is not an integer.
@@ -60,43 +72,47 @@ class FullEmbedding(IdEmbedding):
         out_of_range="error",
         mask_zero=False,
         zero_masked=False,
+        pooling=None,
         **kwargs,
     ):
         super().__init__(
             input_dim,
             output_dim,
+            embeddings_regularizer=embeddings_regularizer,
+            embeddings_constraint=embeddings_constraint,
             out_of_range=out_of_range,
             mask_zero=mask_zero,
             zero_masked=zero_masked,
+            pooling=pooling,
             **kwargs,
         )
-        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
-        self.embeddings_regularizer = keras.regularizers.get(embeddings_regularizer)
-        self.embeddings_constraint = keras.constraints.get(embeddings_constraint)
-
-    def build(self, input_shape=None):
-        self.embeddings = self._add_table(
-            "embeddings",
-            self.num_ids,
-            self.output_dim,
-            self.embeddings_initializer,
-            self.embeddings_regularizer,
+        self.embeddings_initializer = table_initializer(
+            embeddings_initializer, self.table_shapes["embeddings"]
         )
 
+    @property
+    def table_shapes(self):
+        return {"embeddings": (self.input_dim, self.output_dim)}
+
+    def build(self, input_shape=None):
+        initializer = self.embeddings_initializer
+        if initializer == "dlrm":
+            bound = self.input_dim**-0.5
+            initializer = keras.initializers.RandomUniform(-bound, bound)
+        self.embeddings = self._add_table("embeddings", initializer)
+        super().build(input_shape)
+
     def get_config(self):
-        return {
-            **super().get_config(),
-            "embeddings_initializer": keras.initializers.serialize(
-                self.embeddings_initializer
-            ),
-            "embeddings_regularizer": keras.regularizers.serialize(
-                self.embeddings_regularizer
-            ),
-            "embeddings_constraint": keras.constraints.serialize(
-                self.embeddings_constraint
-            ),
-        }
+        initializer = self.embeddings_initializer
+        if initializer != "dlrm":
+            initializer = keras.initializers.serialize(initializer)
+        return {**super().get_config(), "embeddings_initializer": initializer}
+
+    def grown_config(self, input_dim):
+        config = super().grown_config(input_dim)
+        if isinstance(self.embeddings_initializer, PretrainedTable):
+            config["embeddings_initializer"] = "uniform"  # there are no rows to add
+        return config
 
     def read(self, ids):
-        """Reads the rows of ids that are in range."""
         return read_rows(self.embeddings, ids, self.compute_dtype)

@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_recsys._checks import POOLINGS, check_choice
-from keras_recsys._dtypes import wide_dtype
+from keras_recsys.layers.embedding._pooling import pool
 
 
 @keras.saving.register_keras_serializable(package="keras_recsys")
@@ -54,16 +54,8 @@ class SequencePooling(keras.layers.Layer):
             )
 
     def call(self, inputs, mask=None):
-        x = ops.cast(inputs, wide_dtype(self.compute_dtype))
-        if mask is None:
-            mask = ops.ones_like(inputs[:, :, 0], dtype="bool")
-        x = ops.where(ops.expand_dims(mask, -1), x, ops.zeros_like(x))
-        total = ops.sum(x, axis=1)
-        if self.pooling != "sum":
-            count = ops.sum(ops.cast(mask, x.dtype), axis=1, keepdims=True)
-            count = ops.maximum(count, 1.0)
-            total = total / (count if self.pooling == "mean" else ops.sqrt(count))
-        return ops.cast(total, self.compute_dtype)
+        inputs = ops.cast(inputs, self.compute_dtype)
+        return pool(inputs, mask, self.pooling)
 
     def compute_mask(self, inputs, mask=None):
         return None

@@ -6,14 +6,36 @@ from helpers import BACKEND, array, check_layer, output_and_gradients, tensor
 from keras_recsys.layers import FullEmbedding
 
 IDS = np.array([[0, 3, 9], [5, 0, 10]], "int32")
+OUTSIDE = np.array([[0, 3, 11], [5, -1, 10]], "int32")
 
 
 @pytest.mark.parametrize("out_of_range", ["error", "nan", "zero", "mod", "oov"])
 def test_contract(out_of_range, tmp_path):
     check_layer(
         lambda: FullEmbedding(11, 4, out_of_range=out_of_range, mask_zero=True),
+        OUTSIDE if out_of_range == "oov" else IDS,
+        tmp_path,
+    )
+
+
+@pytest.mark.parametrize("pooling", ["sum", "mean", "sqrtn"])
+def test_contract_of_bags(pooling, tmp_path):
+    check_layer(
+        lambda: FullEmbedding(
+            11, 4, embeddings_initializer="dlrm", mask_zero=True, pooling=pooling
+        ),
         IDS,
         tmp_path,
+    )
+
+
+def test_contract_of_weighted_bags(tmp_path):
+    weights = np.array([[1, -2, 0.5], [0, 3, 1]], "float32")
+    check_layer(
+        lambda: FullEmbedding(11, 4, pooling="sum"),
+        IDS,
+        tmp_path,
+        call={"weights": weights},
     )
 
 
@@ -34,12 +56,60 @@ def test_row_by_row():
     np.testing.assert_array_equal(got, [[3, 4], [0, 0], [1, 2]])
 
 
-def test_oov_is_one_more_row():
+def test_oov_is_one_more_vector():
     layer = FullEmbedding(3, 2, out_of_range="oov")
     layer.build()
-    layer.set_weights([np.array([[1, 1], [2, 2], [3, 3], [7, 7]])])
-    got = array(layer(np.array([2, 3, -5, 2**31 - 1])))
+    layer.set_weights([np.array([[1, 1], [2, 2], [3, 3]]), np.array([[7, 7]])])
+    ids = np.array([2, 3, -5, 2**31 - 1])
+    got = array(layer(ids))
     np.testing.assert_array_equal(got[:, 0], [3, 7, 7, 7])
+    _, (table, oov) = output_and_gradients(layer, ids, np.ones((4, 2)))
+    np.testing.assert_array_equal(table, [[0, 0], [0, 0], [1, 1]])
+    np.testing.assert_array_equal(oov, [[3, 3]])
+
+
+def bag_loop(ids, table, pooling, mask_zero):
+    """One bag at a time, in float64."""
+    out = np.zeros((len(ids), table.shape[1]))
+    for b, bag in enumerate(ids.tolist()):
+        kept = [table[i] for i in bag if i or not mask_zero]
+        divisor = {"sum": 1, "mean": len(kept), "sqrtn": len(kept) ** 0.5}[pooling]
+        out[b] = sum(kept) / divisor if kept else 0
+    return out
+
+
+@pytest.mark.parametrize("pooling", ["sum", "mean", "sqrtn"])
+@pytest.mark.parametrize("mask_zero", [True, False])
+def test_bags_equal_the_loop(pooling, mask_zero):
+    ids = np.array([[0, 3, 9], [5, 5, 1], [0, 0, 0]], "int32")
+    layer = FullEmbedding(11, 4, pooling=pooling, mask_zero=mask_zero)
+    layer.build()
+    table = np.random.default_rng(1).normal(size=(11, 4))
+    layer.set_weights([table])
+    want = bag_loop(ids, table, pooling, mask_zero)
+    np.testing.assert_allclose(array(layer(ids)), want, rtol=1e-5, atol=1e-6)
+    assert layer.compute_mask(tensor(ids)) is None
+    assert array(layer(ids[None])).shape == (1, 3, 4)
+
+
+def test_weights_of_a_bag_by_hand():
+    layer = FullEmbedding(3, 1, pooling="sum", mask_zero=True)
+    layer.build()
+    layer.set_weights([np.array([[9], [10], [100]])])
+    ids = np.array([[1, 2, 0]])
+    got = array(layer(ids, weights=np.array([[2.0, -1.0, 5.0]], "float32")))
+    np.testing.assert_array_equal(got, [[-80]])
+
+
+def test_weights_need_a_sum():
+    layer = FullEmbedding(3, 1, pooling="mean")
+    with pytest.raises(ValueError, match="`weights` must be None.*pooling='mean'"):
+        layer(np.array([[1]]), weights=np.array([[2.0]], "float32"))
+
+
+def test_bags_need_two_axes():
+    with pytest.raises(ValueError, match=r"bag_len\) where `pooling` is 'sum'.*\(1,\)"):
+        FullEmbedding(3, 1, pooling="sum")(np.array([1]))
 
 
 def test_mod_wraps_around():
@@ -111,12 +181,47 @@ def test_mask():
     np.testing.assert_array_equal(array(layer.compute_mask(tensor(IDS))), IDS != 0)
 
 
-def test_regularizer_and_constraint_see_the_table():
+def test_regularizer_sees_the_vectors_of_the_batch():
     layer = FullEmbedding(
-        3, 1, embeddings_regularizer="l2", embeddings_constraint="non_neg"
+        4, 1, embeddings_regularizer="l2", embeddings_constraint="non_neg"
     )
     layer.build()
-    layer.set_weights([np.array([[1.0], [2.0], [3.0]])])
+    assert not layer.losses
+    layer.set_weights([np.array([[1.0], [2.0], [3.0], [50.0]])])
+    layer(np.array([[0, 2], [2, 1]]))
     (loss,) = layer.losses
-    assert float(array(loss)) == pytest.approx(0.01 * 14)
+    assert float(array(loss)) == pytest.approx(0.01 * (1 + 9 + 9 + 4) / 2)
     assert layer.embeddings.constraint is not None
+
+
+def test_start_of_dlrm():
+    layer = FullEmbedding(400, 64, embeddings_initializer="dlrm")
+    layer.build()
+    (table,) = layer.get_weights()
+    assert np.abs(table).max() <= 1 / 20
+    assert np.abs(table).max() > 0.9 / 20
+    assert abs(table.mean()) < 0.001
+
+
+def test_table_of_another_shape_is_refused():
+    with pytest.raises(
+        ValueError, match=r"of shape \(4, 2\).*Received: shape \(2, 4\)"
+    ):
+        FullEmbedding(4, 2, embeddings_initializer=np.zeros((2, 4)))
+
+
+@pytest.mark.parametrize("out_of_range", ["error", "oov"])
+def test_grows_without_moving_a_vector(out_of_range):
+    layer = FullEmbedding(11, 4, out_of_range=out_of_range, name="city")
+    layer.build()
+    grown = layer.grow(20)
+    assert grown.name == "city"
+    assert grown.input_dim == 20
+    np.testing.assert_array_equal(array(grown(IDS)), array(layer(IDS)))
+    assert array(grown(np.array([11, 19]))).std() > 0
+    if out_of_range == "oov":
+        np.testing.assert_array_equal(
+            array(grown(np.array([20]))), array(layer(np.array([11])))
+        )
+    with pytest.raises(ValueError, match="at least that of now, 11.*'city'.*10"):
+        layer.grow(10)

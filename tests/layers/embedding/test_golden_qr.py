@@ -1,5 +1,6 @@
 """QR embeddings and index maps against DLRM and exact integers."""
 
+import itertools
 import re
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from golden_files import assert_close, golden, load
 from helpers import BACKEND, FLOATS, array, output_and_gradients, tensor
 
-from keras_recsys import layers
+from keras_recsys import layers, memory
 from keras_recsys._lookup import safe_ids
 
 COMBINERS = {"mult": "multiply", "add": "add", "concat": "concat"}
@@ -98,3 +99,126 @@ def test_bags_combined_then_pooled(path, dtype):
             assert_qr_close(array(got), want, dtype)
             want = arrays.get(f"bag2d_{combiner}_{pooling}_combine_then_pool")
             assert_qr_close(array(pool(layer(arrays["ids2d"]))), want, dtype)
+            _check_bag_layer(arrays, combiner, pooling, bags, dtype)
+
+
+def _check_bag_layer(arrays, combiner, pooling, bags, dtype):
+    """Layers that pool by themselves, in both orders, and with weights."""
+    dims = 2 if combiner == "concat" else 1
+    for order in ("combine_then_pool", "pool_then_combine"):
+        layer = layers.QREmbedding(
+            int(arrays["num_ids"]),
+            arrays["Wq"].shape[1] * dims,
+            num_buckets=int(arrays["remainder_size"]),
+            combiner=COMBINERS[combiner],
+            pooling=pooling,
+            pool_first=order == "pool_then_combine",
+            dtype=dtype,
+        )
+        layer.build()
+        layer.set_weights([arrays["Wq"], arrays["Wr"]])
+        want = arrays[f"bag2d_{combiner}_{pooling}_{order}"]
+        assert_qr_close(array(layer(arrays["ids2d"])), want, dtype)
+        for bag, row in zip(
+            bags, arrays[f"bag_{combiner}_{pooling}_{order}"], strict=True
+        ):
+            assert_qr_close(array(layer(bag[None]))[0], row, dtype)
+        name = f"bag_{combiner}_{pooling}_weighted_{order}"
+        if name in arrays:
+            offsets = [*arrays["offsets"], len(arrays["ids"])]
+            for i, (bag, row) in enumerate(zip(bags, arrays[name], strict=True)):
+                weights = arrays["weights"][offsets[i] : offsets[i + 1]]
+                weights = tensor(weights[None].astype(dtype))
+                got = layer(bag[None], weights=weights)
+                assert_qr_close(array(got)[0], row, dtype)
+
+
+PARTITIONS = {"mixed_radix": "mixed_radix", "crt": "chinese_remainder"}
+
+
+@golden("qr", having=["vocab", "*_index"])
+def test_partitions(path):
+    arrays = load(path)
+    names = [name[:-6] for name in arrays if name.endswith("_index")]
+    assert names
+    for name in names:
+        sizes = arrays[f"{name}_sizes"].tolist()
+        kind = next((v for k, v in PARTITIONS.items() if name.startswith(k)), None)
+        if kind is None:  # moduli that do not tell all ids apart are refused
+            distinct = int(arrays[f"{name}_distinct"])
+            with pytest.raises(ValueError, match=rf"tell {distinct} ids apart"):
+                layers.CompositionalEmbedding(
+                    int(arrays["vocab"]), 4, partition="chinese_remainder", sizes=sizes
+                )
+            continue
+        layer = layers.CompositionalEmbedding(
+            int(arrays["vocab"]), len(sizes), partition=kind, sizes=sizes
+        )
+        got = np.stack([array(x) for x in layer.split(tensor(arrays["ids"]))], axis=1)
+        np.testing.assert_array_equal(got, arrays[f"{name}_index"])
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@golden("qr", having=["vocab", "*_table_0"])
+def test_partition_tables(path, dtype):
+    arrays = load(path)
+    names = [name[:-8] for name in arrays if name.endswith("_table_0")]
+    assert names
+    for name, (short, combiner) in itertools.product(names, COMBINERS.items()):
+        want = arrays.get(f"{name}_{short}")
+        if want is None:
+            continue
+        sizes = arrays[f"{name}_sizes"].tolist()
+        kind = next(v for k, v in PARTITIONS.items() if name.startswith(k))
+        tables = [arrays[f"{name}_table_{j}"] for j in range(len(sizes))]
+        given = [arrays[f"{name}_index"][:, j] for j in range(len(sizes))]
+        for partition in (kind, given):
+            layer = layers.CompositionalEmbedding(
+                int(arrays["vocab"]),
+                want.shape[1],
+                partition=partition,
+                sizes=sizes,
+                combiner=combiner,
+                dtype=dtype,
+            )
+            layer.build()
+            for variable, table in zip(layer.tables, tables, strict=True):
+                variable.assign(table)
+            got = array(layer(arrays["ids"]))
+            assert_qr_close(got, want, dtype)
+
+
+@golden("qr", having=["rows", "md_*"])
+def test_mixed_dimensions(path):
+    arrays = load(path)
+    names = [name for name in arrays if name.startswith("md_")]
+    assert names
+    base = int(max(arrays[name].max() for name in names))
+    for name in names:
+        alpha, rounded = re.fullmatch(r"md_alpha([\d.]+)_round(\d)", name).groups()
+        got = memory.mixed_dimensions(
+            arrays["rows"].tolist(),
+            base,
+            alpha=float(alpha),
+            power_of_two=rounded == "1",
+        )
+        np.testing.assert_array_equal(got, arrays[name])
+
+
+@golden("qr", having=["pr_table"])
+def test_projected_table(path):
+    arrays = load(path)
+    table, projection = arrays["pr_table"], arrays["pr_proj"]
+    for pooling in (None, "sum"):
+        layer = layers.MixedDimensionEmbedding(
+            len(table),
+            projection.shape[1],
+            table_dim=table.shape[1],
+            pooling=pooling,
+        )
+        layer.build()
+        layer.set_weights([table, projection])
+        got = array(layer(arrays["pr_ids"]))
+        if pooling is None:
+            got = got[:, 0]
+        assert_qr_close(got, arrays["pr_out"], "float32")

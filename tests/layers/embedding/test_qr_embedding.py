@@ -45,6 +45,24 @@ def test_contract_of_the_policies(out_of_range, tmp_path):
             mask_zero=True,
             zero_masked=True,
         ),
+        np.array([[0, 3, 11], [5, -1, 10]]) if out_of_range == "oov" else IDS,
+        tmp_path,
+    )
+
+
+@pytest.mark.parametrize("combiner", [*COMBINERS, "stack"])
+@pytest.mark.parametrize("pool_first", [True, False])
+def test_contract_of_bags(combiner, pool_first, tmp_path):
+    check_layer(
+        lambda: QREmbedding(
+            11,
+            5,
+            combiner=combiner,
+            mask_zero=True,
+            pooling="sqrtn",
+            pool_first=pool_first,
+            shuffle_seed=3,
+        ),
         IDS,
         tmp_path,
     )
@@ -171,22 +189,25 @@ def test_ids_outside_are_refused_by_name(bad):
 
 def test_policies_outside():
     ids = np.array([[1, -1, 11, 25]])
-    tables = None
+    rng = np.random.default_rng(0)
+    tables = [rng.normal(size=(3, 4)), rng.normal(size=(4, 4))]
     got = {}
     for policy in ("nan", "zero", "mod", "oov"):
         layer = QREmbedding(11, 4, num_buckets=4, out_of_range=policy)
         layer.build()
-        # 11 and 12 ids both need three rows of quotients
-        tables = tables or layer.get_weights()
-        layer.set_weights(tables)
+        layer.set_weights(
+            [*tables, *([np.array([[1, 2, 3, 4]])] if policy == "oov" else [])]
+        )
         got[policy] = array(layer(ids))[0]
         np.testing.assert_array_equal(got[policy][0], got["nan"][0])
     assert np.isnan(got["nan"][1:]).all()
     assert not got["zero"][1:].any()
-    inside = array(layer(np.array([10, 0, 3])))  # -1, 11 and 25 modulo 11
-    np.testing.assert_array_equal(got["mod"][1:], inside)
-    last = tables[0][2] * tables[1][3]  # the row of id 11, one past the vocabulary
-    np.testing.assert_allclose(got["oov"][1:], [last] * 3, rtol=1e-6)
+    inside = QREmbedding(11, 4, num_buckets=4)
+    inside.build()
+    inside.set_weights(tables)
+    wrapped = array(inside(np.array([10, 0, 3])))  # -1, 11 and 25 modulo 11
+    np.testing.assert_array_equal(got["mod"][1:], wrapped)
+    np.testing.assert_array_equal(got["oov"][1:], [[1, 2, 3, 4]] * 3)
 
 
 def test_zero_policy_has_no_gradient():
@@ -276,6 +297,20 @@ def test_works_on_ids_of_any_rank():
         ({"output_dim": -2}, "`output_dim` must be at least 1.*output_dim=-2"),
         ({"num_buckets": 0}, "`num_buckets` must be at least 1.*num_buckets=0"),
         ({"combiner": "mult"}, "`combiner` must be one of 'multiply'.*'mult'"),
+        (
+            {"combiner": "add", "embeddings_initializer": "ones"},
+            "must not be 'ones' where.*combiner='add'",
+        ),
+        ({"pool_first": True}, "`pool_first` must be False.*pooling=None"),
+        (
+            {"pool_first": True, "pooling": "sum", "out_of_range": "oov"},
+            "`pool_first` must be False.*out_of_range='oov'",
+        ),
+        (
+            {"combiner": "stack", "out_of_range": "oov"},
+            "`out_of_range` must not be 'oov'",
+        ),
+        ({"shuffle_seed": -1}, "`shuffle_seed` must be at least 0.*=-1"),
         ({"out_of_range": "clip"}, "`out_of_range` must be one of.*'clip'"),
         ({"zero_masked": True}, "`zero_masked` must be False.*mask_zero=False"),
         (
@@ -294,3 +329,97 @@ def test_sizes_are_integers(name):
     arguments = {"input_dim": 11, "output_dim": 4, name: 2.5}
     with pytest.raises(TypeError, match=rf"`{name}` must be an integer.*{name}=2.5"):
         QREmbedding(**arguments)
+
+
+def test_pool_first_by_hand():
+    layer = QREmbedding(
+        5, 1, num_buckets=2, pooling="sum", pool_first=True, mask_zero=True
+    )
+    layer.build()
+    layer.set_weights([np.array([[1], [3], [5]]), np.array([[10], [100]])])
+    # ids 1 and 4 are (0, 1) and (2, 0): (1 + 5) * (100 + 10), and not 100 + 50
+    np.testing.assert_array_equal(array(layer(np.array([[1, 0, 4]]))), [[660]])
+    weights = np.array([[2.0, 7.0, -1.0]], "float32")
+    got = array(layer(np.array([[1, 0, 4]]), weights=weights))
+    np.testing.assert_array_equal(got, [[(2 - 5) * (200 - 10)]])
+    layer = QREmbedding(5, 1, num_buckets=2, pooling="sum", mask_zero=True)
+    layer.build()
+    layer.set_weights([np.array([[1], [3], [5]]), np.array([[10], [100]])])
+    np.testing.assert_array_equal(array(layer(np.array([[1, 0, 4]]))), [[150]])
+
+
+def test_pool_first_treats_ids_outside_like_their_policy():
+    ids = np.array([[1, 99, 4]])
+    for policy, want in (("zero", 660), ("mod", None), ("nan", np.nan)):
+        layer = QREmbedding(
+            5, 1, num_buckets=2, pooling="sum", pool_first=True, out_of_range=policy
+        )
+        layer.build()
+        layer.set_weights([np.array([[1], [3], [5]]), np.array([[10], [100]])])
+        if want is None:
+            want = array(layer(ids % 5))[0, 0]
+        np.testing.assert_array_equal(array(layer(ids)), [[want]])
+
+
+def test_stack_gives_both_rows():
+    layer = QREmbedding(5, 2, num_buckets=2, combiner="stack")
+    layer.build()
+    layer.set_weights(
+        [np.array([[1, 2], [3, 4], [5, 6]]), np.array([[10, 20], [1, -1]])]
+    )
+    got = array(layer(np.array([[3]])))
+    np.testing.assert_array_equal(got, [[[[3, 4], [1, -1]]]])
+    assert layer.compute_output_shape((None, 1)) == (None, 1, 2, 2)
+
+
+@pytest.mark.parametrize("input_dim", [1, 2, 10, 97, 1000, 40_000])
+def test_shuffle_is_one_to_one_and_separates_neighbours(input_dim):
+    layer = QREmbedding(input_dim, 1, shuffle_seed=5)
+    order = array(layer._shuffled(tensor(np.arange(input_dim, dtype="int32"))))
+    assert sorted(order.tolist()) == list(range(input_dim))
+    if input_dim > 100:
+        quotients = order // layer.num_buckets
+        assert np.mean(quotients[1:] == quotients[:-1]) < 0.1
+
+
+@pytest.mark.skipif(BACKEND == "jax", reason="JAX has no int64 without x64")
+def test_shuffle_of_many_ids():
+    layer = QREmbedding(10**12, 1, num_buckets=10**3 + 9, shuffle_seed=5)
+    ids = np.random.default_rng(0).integers(0, 10**12, 1000)
+    factor, shift = layer._shuffle
+    want = [(factor * i + shift) % 10**12 for i in ids.tolist()]
+    assert array(layer._shuffled(tensor(ids))).tolist() == want
+
+
+def test_shuffled_layers_do_not_grow():
+    layer = QREmbedding(10, 1, shuffle_seed=5)
+    layer.build()
+    with pytest.raises(ValueError, match="`shuffle_seed` must be None.*that grows"):
+        layer.grow(11)
+
+
+@pytest.mark.parametrize("combiner", COMBINERS)
+def test_grows_by_quotients_alone(combiner):
+    layer = QREmbedding(11, 4, num_buckets=4, combiner=combiner, out_of_range="oov")
+    layer.build()
+    grown = layer.grow(18)
+    assert [len(w) for w in grown.get_weights()] == [5, 4, 1]
+    everything = np.arange(11)
+    np.testing.assert_array_equal(array(grown(everything)), array(layer(everything)))
+    np.testing.assert_array_equal(
+        array(grown(np.array([18]))), array(layer(np.array([11])))
+    )
+
+
+def test_for_vocab_makes_a_plain_table_of_a_small_one():
+    arguments = {"embeddings_initializer": "ones", "name": "x"}
+    small = QREmbedding.for_vocab(200, 6, num_buckets=4, **arguments)
+    assert type(small) is FullEmbedding
+    assert small.name == "x"
+    large = QREmbedding.for_vocab(201, 6, num_buckets=4, **arguments)
+    assert type(large) is QREmbedding
+    assert large.num_buckets == 4
+    for layer in (small, large):
+        assert array(layer(np.array([3]))).shape == (1, 6)
+    assert type(QREmbedding.for_vocab(51, 6, threshold=50)) is QREmbedding
+    assert type(QREmbedding.for_vocab(50, 6, threshold=50)) is FullEmbedding
