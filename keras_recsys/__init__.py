@@ -3,11 +3,21 @@
 - `layers`: layers for your own Keras models.
 - `features`: declarations of columns, and the functions that embed them.
 - `models`: builders of whole models.
+- `optimizers`: optimizers whose step does not grow with the vocabulary.
+- `memory`: what embedding tables cost, before any is made.
 - `data`: vocabularies, splits and `tf.data` pipelines.
 - `serving`: export as a SavedModel.
 """
 
-from keras_recsys import data, features, layers, models, serving
+from keras_recsys import (
+    data,
+    features,
+    layers,
+    memory,
+    models,
+    optimizers,
+    serving,
+)
 from keras_recsys.features import CategoricalFeature, NumericFeature, SequenceFeature
 from keras_recsys.version import __version__
 
@@ -19,6 +29,8 @@ __all__ = [
     "data",
     "features",
     "layers",
+    "memory",
     "models",
+    "optimizers",
     "serving",
 ]

@@ -1,0 +1,149 @@
+"""What the optimizers that update rows share."""
+
+import keras
+from keras import ops
+
+from keras_recsys.optimizers._sparse_gradients import (
+    check_backend,
+    gather_duplicates,
+    is_sparse,
+    map_values,
+    sum_duplicates,
+    unscale,
+)
+
+_REFUSED = {
+    "use_ema": "an average of every row would have to move at each step",
+    "gradient_accumulation_steps": (
+        "the accumulated gradient would be as large as the table"
+    ),
+}
+
+
+class SparseOptimizer(keras.optimizers.Optimizer):
+    """Base of the optimizers that update the rows of a gradient and leave the others.
+
+    A subclass names its state in `slots` and its rule in `update_rows`. A gradient with
+    rows (`tf.IndexedSlices`) is summed over equal rows first, and the rule sees those
+    rows of variable and state alone; with any other gradient it sees them whole.
+    """
+
+    def __init__(self, learning_rate, **kwargs):
+        name = type(self).__name__
+        check_backend(name)
+        for key, reason in _REFUSED.items():
+            if kwargs.get(key):
+                raise ValueError(
+                    f"`{key}` must be left out of `{name}`: {reason}. Give it to the "
+                    "`dense_optimizer` of a `SplitOptimizer` for the other weights. "
+                    f"Received: {key}={kwargs[key]!r}."
+                )
+        super().__init__(learning_rate=_as_rate(learning_rate), **kwargs)
+
+    def slots(self, variable):
+        """State of a variable: dict from name to `(shape, initial value)`."""
+        raise NotImplementedError
+
+    def update_rows(self, gradient, weight, slots, learning_rate):
+        """The rule.
+
+        Args:
+            gradient: Tensor, rows of the gradient.
+            weight: Tensor of the same shape, rows of the variable.
+            slots: Dict from name to tensor, rows of the state.
+            learning_rate: Scalar tensor.
+
+        Returns:
+            Tuple of the new rows of the variable and a dict of those of the state.
+        """
+        raise NotImplementedError
+
+    def build(self, variables):
+        """Makes the state of `variables`."""
+        if self.built:
+            return
+        super().build(variables)
+        self._slots = [
+            {
+                name: self._add_slot(variable, name, shape, value)
+                for name, (shape, value) in self.slots(variable).items()
+            }
+            for variable in variables
+        ]
+
+    def apply(self, grads, trainable_variables=None):
+        """Updates the variables by their gradients; see Keras' own method."""
+        if self.loss_scale_factor is not None:  # by which Keras divides
+            grads = [_Divisible(g) if is_sparse(g) else g for g in grads]
+        super().apply(grads, trainable_variables)
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Updates one variable, or the rows of it that `gradient` has."""
+        import tensorflow as tf
+
+        slots = self._slots[self._get_variable_index(variable)]
+        rate = ops.cast(learning_rate, variable.dtype)
+        if is_sparse(gradient):
+            # Here and not before, since devices are summed before they come here.
+            gradient = sum_duplicates(gradient)
+            rows = gradient.indices
+
+            def read(table):
+                return tf.gather(table, rows)
+
+            def write(table, values):
+                table.scatter_update(tf.IndexedSlices(values, rows))
+
+            gradient = gradient.values
+        else:
+            read = tf.convert_to_tensor
+
+            def write(table, values):
+                table.assign(values)
+
+        weight = read(variable)
+        if self.weight_decay is not None and self._use_weight_decay(variable):
+            weight -= weight * (rate * ops.cast(self.weight_decay, variable.dtype))
+        weight, state = self.update_rows(
+            ops.cast(gradient, variable.dtype),
+            weight,
+            {name: read(slot.value) for name, slot in slots.items()},
+            rate,
+        )
+        for name, slot in slots.items():
+            write(slot.value, state[name])
+        write(variable, weight)
+
+    def _add_slot(self, variable, name, shape, value):
+        strategy = self._distribution_strategy
+        with strategy.extended.colocate_vars_with(variable.value):
+            return self.add_variable(
+                shape=shape,
+                initializer=keras.initializers.Constant(value),
+                dtype=variable.dtype,
+                name=f"{variable.path.replace('/', '_')}_{name}",
+            )
+
+    def _apply_weight_decay(self, variables):
+        """Nothing here: `update_step` decays the rows that it reads."""
+
+    def _clip_gradients(self, grads):
+        if not (self.clipnorm or self.global_clipnorm or self.clipvalue):
+            return grads
+        grads = [gather_duplicates(g) if is_sparse(g) else g for g in grads]
+        return map_values(super()._clip_gradients, grads)
+
+
+def _as_rate(learning_rate):
+    """A number as the float that Keras wants; schedules and callables as they are."""
+    return float(learning_rate) if isinstance(learning_rate, int) else learning_rate
+
+
+class _Divisible:
+    """Rows of a gradient that can be divided by a loss scale."""
+
+    def __init__(self, gradient):
+        self.gradient = gradient
+
+    def __truediv__(self, scale):
+        return unscale([self.gradient], scale)[0]
