@@ -4,7 +4,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_recsys import optimizers
 from keras_recsys._lookup import narrow_array
+from keras_recsys.optimizers._sparse_optimizer import SparseOptimizer
 
 
 @keras.saving.register_keras_serializable(package="keras_recsys")
@@ -15,7 +17,43 @@ class NamedModel(keras.Model):
     position, cuts int64 ids to int32, and floats to integers. This one refuses or keeps
     them: an id that int32 cannot hold, or a fraction, becomes -1, which every table
     treats as out of range.
+
+    `compile` also knows what suits embedding tables; see there.
     """
+
+    def compile(self, optimizer="rmsprop", *args, jit_compile="auto", **kwargs):
+        """Configures the model for training, as `keras.Model.compile` does.
+
+        Args:
+            optimizer: As in Keras; or `"auto"`, which on TensorFlow is
+                `keras_recsys.optimizers.LazyAdam()`, whose step costs the same for any
+                vocabulary, and `keras.optimizers.Adam()` elsewhere.
+            *args: As in Keras.
+            jit_compile: As in Keras, but that `"auto"` does not choose XLA for the
+                optimizers of `keras_recsys.optimizers`, which it makes slower.
+            **kwargs: As in Keras. Under `mixed_float16`, `auto_scale_loss` wraps the
+                optimizer in `SparseLossScaleOptimizer`.
+        """
+        tensorflow = keras.config.backend() == "tensorflow"
+        if optimizer == "auto":
+            optimizer = optimizers.LazyAdam() if tensorflow else "adam"
+        optimizer = keras.optimizers.get(optimizer)
+        if (
+            tensorflow
+            and kwargs.get("auto_scale_loss", True)
+            and self.dtype_policy.name == "mixed_float16"
+            and not isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
+        ):
+            optimizer = optimizers.SparseLossScaleOptimizer(optimizer)
+        if jit_compile == "auto" and _is_sparse(optimizer):
+            jit_compile = False
+        super().compile(optimizer, *args, jit_compile=jit_compile, **kwargs)
+
+    def compile_from_config(self, config):
+        """Compiles a loaded model; Keras leaves models with an own `compile` as is."""
+        self.compile(**keras.saving.deserialize_keras_object(config))
+        if self.built:
+            self.optimizer.build(self.trainable_variables)
 
     def __call__(self, inputs, *args, **kwargs):
         """Calls the model on a dict from input name to tensor."""
@@ -33,6 +71,16 @@ class NamedModel(keras.Model):
                 for name, spec in self.input.items()
             }
         return super().__call__(inputs, *args, **kwargs)
+
+
+def _is_sparse(optimizer):
+    """Whether an optimizer, or one inside it, updates rows."""
+    inner = ("inner_optimizer", "table_optimizer", "dense_optimizer")
+    return isinstance(optimizer, SparseOptimizer) or any(
+        _is_sparse(getattr(optimizer, name))
+        for name in inner
+        if hasattr(optimizer, name)
+    )
 
 
 def _fitted(name, x, spec):

@@ -10,7 +10,7 @@ from keras_recsys.features import (
     NumericFeature,
     SequenceFeature,
 )
-from keras_recsys.models import build_fibinet
+from keras_recsys.models import build_dlrm, build_fibinet
 
 # One feature of each kind; `item` and `history` share a table.
 FEATURES = (
@@ -38,6 +38,17 @@ BUILDERS = {
             "numeric_inputs": "dnn",
             "bilinear_type": "all",
             "senet_interaction": "hadamard",
+        },
+    ),
+    "dlrm": (
+        build_dlrm,
+        {
+            "embedding_dim": 4,
+            "bottom_units": (5,),
+            "top_units": (6, 3),
+            "dropout": 0.2,
+            "qr_threshold": 8,
+            "seed": 1,
         },
     ),
 }
@@ -103,6 +114,33 @@ LAYERS = {
             bias_initializer=keras.initializers.Constant(-1.0), **kw
         ),
         [_COLUMN, 2 * _COLUMN],
+    ),
+    "CompositionalEmbedding": (
+        lambda **kw: layers.CompositionalEmbedding(
+            11,
+            4,
+            partition=[np.arange(11) // 4, np.arange(11) % 4],
+            combiner="stack",
+            embeddings_regularizer=keras.regularizers.L2(0.1),
+            mask_zero=True,
+            pooling="mean",
+            pool_first=True,
+            out_of_range="zero",
+            **kw,
+        ),
+        IDS,
+    ),
+    "HashEmbedding": (
+        lambda **kw: layers.HashEmbedding(
+            11, 4, num_buckets=3, out_of_range="mod", mask_zero=True, **kw
+        ),
+        IDS,
+    ),
+    "MixedDimensionEmbedding": (
+        lambda **kw: layers.MixedDimensionEmbedding(
+            11, 4, table_dim=2, pooling="sqrtn", out_of_range="oov", **kw
+        ),
+        IDS,
     ),
     "FullEmbedding": (
         lambda **kw: layers.FullEmbedding(

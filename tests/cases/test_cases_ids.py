@@ -1,15 +1,27 @@
-"""Cases 11 to 16 and 19: ids, the quotient-remainder trick, shared tables."""
+"""Cases 11 to 19, 50 and 54: ids, tables and what they cost, growth, pretraining."""
 
 import inspect
+import os
 import re
+import subprocess
+import sys
+import zipfile
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from case_models import FEATURES, answer, make_labels, make_rows
+from case_models import (
+    BUILDERS,
+    FEATURES,
+    answer,
+    make_labels,
+    make_model,
+    make_rows,
+)
 from helpers import array, output_and_gradients, randomize
 
+from keras_recsys import memory
 from keras_recsys.data import Vocabulary, make_dataset
 from keras_recsys.features import (
     CategoricalFeature,
@@ -18,8 +30,14 @@ from keras_recsys.features import (
     embed_fields,
     make_inputs,
 )
-from keras_recsys.layers import FullEmbedding, QREmbedding
-from keras_recsys.models import build_fibinet
+from keras_recsys.layers import (
+    CompositionalEmbedding,
+    FullEmbedding,
+    HashEmbedding,
+    MixedDimensionEmbedding,
+    QREmbedding,
+)
+from keras_recsys.models import build_dlrm, build_fibinet, grow_vocabulary
 
 INT32, INT64 = np.iinfo("int32"), np.iinfo("int64")
 ERRORS = (ValueError, tf.errors.InvalidArgumentError)
@@ -138,11 +156,13 @@ def test_case_11_policies_hold_in_every_mode(out_of_range, tmp_path):
 @pytest.mark.parametrize("table", ["full", "qr_multiply_2"])
 @pytest.mark.parametrize(
     ("out_of_range", "touched"),
-    [("zero", []), ("mod", [3]), ("oov", [5])],
+    [("zero", []), ("mod", [3]), ("oov", [])],
 )
 def test_case_11_no_policy_trains_another_row(table, out_of_range, touched):
     layer = make_table(table, out_of_range=out_of_range)
     _, gradients = output_and_gradients(layer, np.array([8]))
+    if out_of_range == "oov":
+        assert np.all(gradients.pop())  # the vector that all such ids share
     for i, gradient in enumerate(gradients):
         rows = touched
         if table != "full":
@@ -407,6 +427,144 @@ def test_case_16_first_loss_of_the_default():
     assert float(loss) == pytest.approx(0.69, abs=0.1)
 
 
+@pytest.mark.parametrize(
+    ("combiner", "initializer"),
+    [
+        ("multiply", "uniform"),
+        ("add", "uniform"),
+        ("concat", "uniform"),
+        ("multiply", "ones"),
+        ("multiply", "dlrm"),
+    ],
+)
+def test_case_16_first_loss_of_dlrm(combiner, initializer):
+    features = [CategoricalFeature(f"c{i}", 10_000) for i in range(8)]
+    features += [NumericFeature(f"n{i}", normalization="zscore") for i in range(3)]
+    rng = np.random.default_rng(0)
+    x = {f"c{i}": rng.integers(0, 10_000, 512) for i in range(8)}
+    x |= {f"n{i}": rng.normal(size=512).astype("float32") for i in range(3)}
+    labels = rng.integers(0, 2, (512, 1)).astype("float32")
+    model = build_dlrm(
+        features,
+        qr_threshold=200,
+        combiner=combiner,
+        embeddings_initializer=initializer,
+    )
+    loss = keras.losses.BinaryCrossentropy()(labels, model(x)["probability"])
+    # DLRM's positive start with "add" makes large dots, and a first loss of 3: the
+    # report. It has to be asked for by name.
+    assert float(loss) == pytest.approx(0.69, abs=0.1)
+
+
+def _table_gradients(layer, ids):
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(layer(ids)) + sum(layer.losses)
+    return tape.gradient(loss, [table.value for table in layer.trainable_variables])
+
+
+@pytest.mark.parametrize("regularizer", [None, "l2"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        FullEmbedding,
+        QREmbedding,
+        CompositionalEmbedding,
+        lambda n, d, **kw: HashEmbedding(n, d, num_buckets=3, **kw),
+        lambda n, d, **kw: MixedDimensionEmbedding(n, d, table_dim=d, **kw),
+    ],
+)
+def test_case_17_gradients_of_tables_are_sparse(make, regularizer):
+    layer = make(50, 4, embeddings_regularizer=regularizer)
+    ids = np.array([[3, 7], [3, 49]])
+    layer(ids)
+    for gradient in _table_gradients(layer, ids):
+        assert isinstance(gradient, tf.IndexedSlices)
+        assert gradient.values.shape == (4, 4)
+
+
+@pytest.mark.parametrize("kind", BUILDERS)
+def test_case_17_regularized_builders_stay_sparse(kind):
+    model = make_model(kind, embeddings_regularizer="l2")
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(model(make_rows())["probability"]) + sum(model.losses)
+    tables = [w for w in model.trainable_variables if is_table(w)]
+    assert len(tables) > 5
+    for table, gradient in zip(
+        tables, tape.gradient(loss, [t.value for t in tables]), strict=True
+    ):
+        assert isinstance(gradient, tf.IndexedSlices), table.path
+
+
+def is_table(variable):
+    return getattr(variable, "is_embedding_table", False)
+
+
+def test_case_17_l2_of_the_batch_by_hand():
+    layer = FullEmbedding(3, 1, embeddings_regularizer=keras.regularizers.L2(0.5))
+    layer.build()
+    layer.set_weights([np.array([[1.0], [2.0], [100.0]])])
+    (gradient,) = _table_gradients(layer, np.array([0, 1, 1, 0]))
+    dense = tf.convert_to_tensor(gradient).numpy()
+    # d/dw of the sum is 1 for each reading; of the penalty 2 * 0.5 * w / 4
+    np.testing.assert_allclose(dense[:, 0], [2 + 2 / 4, 2 + 4 / 4, 0])
+
+
+@pytest.mark.slow
+def test_case_18_sizes_and_memory():
+    layer = QREmbedding(5_000_000, 16, num_buckets=2_250)
+    layer.build()
+    assert layer.count_params() == (2_223 + 2_250) * 16
+    (row,) = [r for r in memory_rows() if r["method"] == "qr_multiply"]
+    assert row["parameters"] == layer.count_params()
+    assert 1 / row["share"] > 1000
+    for gradient in _table_gradients(layer, np.array([0, 4_999_999])):
+        assert isinstance(gradient, tf.IndexedSlices)
+
+
+def memory_rows():
+    features = [CategoricalFeature("id", 5_000_000)]
+    return memory.summary(features, 16, num_buckets=2_250).rows()
+
+
+PEAK = r"""
+import re, sys
+import keras, numpy as np
+from keras_recsys import layers
+kind, size, optimizer = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+ids = keras.Input((), dtype="int32")
+if kind == "qr":
+    layer = layers.QREmbedding(size, 16, num_buckets=2_250)
+else:
+    layer = keras.layers.Embedding(size, 16)
+model = keras.Model(ids, keras.layers.Dense(1)(layer(ids)))
+model.compile(optimizer, "mse")
+rng = np.random.default_rng(0)
+for _ in range(3):
+    model.train_on_batch(rng.integers(0, size, 1024), np.ones((1024, 1)))
+print(re.search(r"VmHWM:\s*(\d+)", open("/proc/self/status").read())[1])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="reads /proc")
+def test_case_18_peak_memory():
+    def peak(*args):
+        done = subprocess.run(
+            [sys.executable, "-c", PEAK, *map(str, args)],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+            check=True,
+        )
+        return int(done.stdout.split()[-1]) * 1024
+
+    base = peak("full", 1_000, "adam")
+    full = peak("full", 5_000_000, "adam") - base
+    small = max(peak("qr", 5_000_000, "adam") - base, 1)
+    assert full > 3 * 5_000_000 * 16 * 4
+    assert full > 20 * small, (full, small)
+
+
 @pytest.mark.parametrize("embedding", ["full", "qr"])
 def test_case_19_target_and_history_read_one_table(embedding):
     features = [
@@ -488,3 +646,51 @@ def test_case_19_features_that_disagree_are_named():
         ValueError, match="`vocab_size`.*9 for 'item', 10 for 'history'"
     ):
         build_fibinet(features)
+
+
+def test_case_50_only_the_quotient_table_grows():
+    layer = QREmbedding(1_000, 8, num_buckets=32)
+    layer.build()
+    grown = layer.grow(1_500)
+    assert [len(w) for w in layer.get_weights()] == [32, 32]
+    assert [len(w) for w in grown.get_weights()] == [47, 32]
+    ids = np.arange(1_000)
+    np.testing.assert_array_equal(array(grown(ids)), array(layer(ids)))
+    assert array(grown(np.array([1_499]))).all()
+
+
+@pytest.mark.parametrize("kind", BUILDERS)
+def test_case_50_a_builder_grows(kind):
+    model = make_model(kind)
+    grown = grow_vocabulary(model, {"user": 1_500, "history": 11})
+    x = make_rows()
+    np.testing.assert_array_equal(answer(grown, x), answer(model, x))
+    x["user"] += 500
+    x["item"] += 2
+    assert np.isfinite(answer(grown, x)).all()
+
+
+@pytest.mark.parametrize("as_constant", [True, False])
+def test_case_54_pretrained_vectors_stay(as_constant, tmp_path):
+    vectors = np.random.default_rng(0).normal(size=(2_000, 8)).astype("float32")
+    initializer = keras.initializers.Constant(vectors) if as_constant else vectors
+    ids = keras.Input((), dtype="int32")
+    layer = FullEmbedding(
+        2_000, 8, embeddings_initializer=initializer, trainable=False, name="pretrained"
+    )
+    model = keras.Model(ids, keras.layers.Dense(1)(layer(ids)))
+    model.compile("sgd", "mse")
+    model.fit(np.arange(64), np.ones(64), verbose=0)
+    (kept,) = layer.get_weights()
+    np.testing.assert_array_equal(kept, vectors)
+    assert len(model.to_json()) < 5_000
+    model.save(tmp_path / "m.keras")
+    with zipfile.ZipFile(tmp_path / "m.keras") as archive:
+        assert archive.getinfo("config.json").file_size < 10_000
+    loaded = keras.models.load_model(tmp_path / "m.keras")
+    again = loaded.get_layer("pretrained")
+    assert not again.trainable
+    np.testing.assert_array_equal(again.get_weights()[0], vectors)
+    # Without its weights the copy says so, instead of answering with other vectors.
+    copy = keras.models.model_from_json(model.to_json())
+    assert np.isnan(copy.predict(np.array([3]), verbose=0)).all()

@@ -20,7 +20,7 @@ from keras_recsys.layers import (
     SENETLayer,
     SequencePooling,
 )
-from keras_recsys.models import build_fibinet
+from keras_recsys.models import build_dlrm, build_fibinet
 
 V = np.array([[[1, 2], [3, 4], [5, 6]]], "float32")
 W = np.array([[0, 1], [2, 0]], "float32")
@@ -103,11 +103,10 @@ def test_case_21_ratio_divides_the_fields(num_fields, ratio, units):
     assert senet.reduction_kernel.shape == (num_fields, units)
 
 
-# There is no DLRM builder yet: the features of the report, on the builder that exists.
 @pytest.mark.parametrize("numeric_inputs", ["field", "dnn"])
 @pytest.mark.parametrize("num_numeric", [13, 0, 1])
 @pytest.mark.parametrize("deep", [True, False])
-def test_case_22_any_number_of_numeric_features(num_numeric, numeric_inputs, deep):
+def test_case_22_any_number_of_numbers_in_fibinet(num_numeric, numeric_inputs, deep):
     if numeric_inputs == "dnn" and not deep:
         pytest.skip("there is no DNN")
     features = [NumericFeature(f"n{i}") for i in range(num_numeric)]
@@ -131,10 +130,29 @@ def test_case_22_any_number_of_numeric_features(num_numeric, numeric_inputs, dee
         assert kernel.shape[0] == num_fields * (num_fields - 1) // 2
 
 
-def test_case_22_dot_products_of_pairs():
-    x = np.array([[[1, 0], [0, 2], [3, 4]]], "float32")
-    pairs = array(BilinearInteraction("hadamard")(x))
-    np.testing.assert_array_equal(pairs.sum(axis=-1), [[0.0, 3.0, 8.0]])
+@pytest.mark.parametrize(("num_numeric", "pairs"), [(13, 6), (0, 3), (1, 6)])
+def test_case_22_any_number_of_numbers_in_dlrm(num_numeric, pairs):
+    features = [NumericFeature(f"n{i}") for i in range(num_numeric)]
+    features += [CategoricalFeature(f"c{i}", 5) for i in range(3)]
+    model = build_dlrm(features, embedding_dim=2, bottom_units=(3,), top_units=(4,))
+    assert model.get_layer("dlrm_dots").output.shape == (None, pairs)
+    x = {f"n{i}": np.full(2, i, "float32") for i in range(num_numeric)}
+    x |= {f"c{i}": np.array([0, 4]) for i in range(3)}
+    randomize(model, np.random.default_rng(0))
+    assert answer(model, x).shape == (2, 1)
+    gradients = output_and_gradients(model, x)[1]
+    assert all(np.isfinite(gradient).all() for gradient in gradients)
+
+
+def test_case_22_dots_by_hand():
+    features = [CategoricalFeature(name, 2) for name in "abc"]
+    model = build_dlrm(features, embedding_dim=2, top_units=())
+    for name, vector in (("a", [1, 0]), ("b", [0, 2]), ("c", [3, 4])):
+        layer = model.get_layer(f"dlrm_fields_{name}")
+        layer.set_weights([np.array([[9, 9], vector])])
+    dots = keras.Model(model.input, model.get_layer("dlrm_dots").output)
+    got = array(dots({name: np.array([1]) for name in "abc"}))
+    np.testing.assert_array_equal(got, [[0.0, 3.0, 8.0]])  # no vector with itself
 
 
 @pytest.mark.parametrize("kind", BUILDERS)

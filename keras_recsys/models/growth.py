@@ -1,0 +1,106 @@
+"""`grow_vocabulary`, more ids for a trained model."""
+
+from keras_recsys._checks import check_int
+from keras_recsys.layers.embedding._id_embedding import IdEmbedding, copy_rows
+
+
+def grow_vocabulary(model, vocab_sizes):
+    """Makes a copy of a trained model that knows more ids.
+
+    Old ids keep their vectors, bit by bit, and all other weights stay. New ids start
+    from the initializers of their tables; with `QREmbedding` and mixed radix a new id
+    may share rows with old ones, and only the quotients (or the last digit) get rows.
+
+    Args:
+        model: A functional model, of a builder or your own, whose embedding layers are
+            those of this library.
+        vocab_sizes: Dict from the name of an input to its new number of ids. Inputs
+            that share a table need to be named once.
+
+    Returns:
+        A model of the same class, names and settings. If `model` is compiled and its
+        optimizer has a state, so is the copy, and its optimizer goes on: the states of
+        old rows are kept.
+
+    Raises:
+        TypeError: If a size is not an integer.
+        ValueError: If an input is unknown or feeds no such embedding, two sizes for one
+            table differ, or a layer cannot grow to a size.
+
+    Example:
+    >>> from keras_recsys import CategoricalFeature
+    >>> from keras_recsys.models import build_fibinet
+    >>> features = [CategoricalFeature("item", 1000), CategoricalFeature("hour", 24)]
+    >>> larger = grow_vocabulary(build_fibinet(features), {"item": 1500})
+    >>> larger.get_layer("fibinet_fields_item").input_dim
+    1500
+    """
+    config = model.get_config()
+    sizes = {}
+    for name, size in vocab_sizes.items():
+        check_int(f"vocab_sizes[{name!r}]", size)
+        for layer in _embeddings_of(name, model, config):
+            if sizes.setdefault(layer, size) != size:
+                raise ValueError(
+                    f"`vocab_sizes` must have one size for table {layer!r}, which "
+                    f"several inputs share. Received: {sizes[layer]} and {size}."
+                )
+    for entry in config["layers"]:
+        if entry["name"] in sizes:
+            layer = model.get_layer(entry["name"])
+            entry["config"] = layer.grown_config(sizes[entry["name"]])
+    grown = type(model).from_config(config)
+    for layer in model.layers:
+        copy = grown.get_layer(layer.name)
+        if layer.name in sizes:
+            copy.take_rows(layer)
+        else:
+            copy.set_weights(layer.get_weights())
+    if model.compiled:
+        _copy_optimizer(model, grown)
+    return grown
+
+
+def _embeddings_of(name, model, config):
+    """Names of the embedding layers that read an input, directly or by other layers."""
+    if name not in [tensor.name for tensor in model.inputs]:
+        raise ValueError(
+            f"`vocab_sizes` must have names of inputs, {[x.name for x in model.inputs]}. "
+            f"Received: {name!r}."
+        )
+    reached, found = {name}, []
+    for entry in config["layers"]:  # in the order of the graph
+        if not reached & set(_sources(entry["inbound_nodes"])):
+            continue
+        if isinstance(model.get_layer(entry["name"]), IdEmbedding):
+            found.append(entry["name"])
+        else:
+            reached.add(entry["name"])
+    if not found:
+        raise ValueError(
+            "`vocab_sizes` must name inputs that feed an embedding layer of this "
+            f"library. Received: {name!r}, which feeds none."
+        )
+    return found
+
+
+def _sources(node):
+    """Names of the layers whose outputs occur in a part of a config."""
+    if isinstance(node, dict):
+        if "keras_history" in node:
+            return [node["keras_history"][0]]
+        node = list(node.values())
+    if not isinstance(node, list | tuple):
+        return []
+    return [name for part in node for name in _sources(part)]
+
+
+def _copy_optimizer(model, grown):
+    """Compiles the copy as the model is, and takes over the state of its optimizer."""
+    grown.compile_from_config(model.get_compile_config())
+    if not model.optimizer.built:
+        return
+    grown.optimizer.build(grown.trainable_variables)
+    pairs = zip(grown.optimizer.variables, model.optimizer.variables, strict=True)
+    for new, old in pairs:
+        copy_rows(new, old)

@@ -1,0 +1,131 @@
+"""`grow_vocabulary`: more ids, and nothing of the old ones moves."""
+
+import keras
+import numpy as np
+import pytest
+from helpers import array, randomize
+
+from keras_recsys.features import (
+    CategoricalFeature,
+    NumericFeature,
+    SequenceFeature,
+)
+from keras_recsys.layers import CompositionalEmbedding, FullEmbedding
+from keras_recsys.models import build_dlrm, build_fibinet, grow_vocabulary
+from keras_recsys.optimizers import LazyAdam, RowWiseAdagrad, SplitOptimizer
+
+FEATURES = (
+    CategoricalFeature("user", 1000, embedding="qr", num_buckets=30),
+    CategoricalFeature("item", 9, table="items", out_of_range="oov"),
+    SequenceFeature("history", 9, table="items", out_of_range="oov"),
+    NumericFeature("price"),
+)
+RNG = np.random.default_rng(0)
+X = {
+    "user": RNG.integers(0, 1000, 8).astype("int32"),
+    "item": RNG.integers(0, 9, 8).astype("int32"),
+    "history": RNG.integers(0, 9, (8, 3)).astype("int32"),
+    "price": RNG.normal(size=8).astype("float32"),
+}
+Y = (np.arange(8) % 2).astype("float32")[:, None]
+
+
+@pytest.mark.parametrize("build", [build_dlrm, build_fibinet])
+def test_old_ids_are_answered_as_before(build):
+    model = build(FEATURES, embedding_dim=4)
+    randomize(model, np.random.default_rng(1), scale=0.3)
+    grown = grow_vocabulary(model, {"user": 1500, "item": 12})
+    np.testing.assert_array_equal(
+        array(grown(X)["probability"]), array(model(X)["probability"])
+    )
+    assert type(grown) is type(model)
+    assert grown.name == model.name
+    new = {**X, "user": X["user"] + 500, "item": X["item"] + 3}
+    assert np.isfinite(array(grown(new)["probability"])).all()
+    with pytest.raises(ValueError, match=r"'user'.*\[0, 1000\)"):
+        model(new)
+    prefix = f"{model.name}_fields"
+    tables = [w.shape for w in grown.get_layer(f"{prefix}_user").get_weights()]
+    assert tables == [(50, 4), (30, 4)]  # only quotients were added
+    assert grown.get_layer(f"{prefix}_items").input_dim == 12
+
+
+def test_training_goes_on():
+    """A grown model trains on old ids exactly as the one that did not grow."""
+    for make in (
+        lambda: LazyAdam(0.05),
+        lambda: SplitOptimizer(RowWiseAdagrad(0.05), keras.optimizers.Adam(0.05)),
+        lambda: keras.optimizers.Adagrad(0.05),
+    ):
+        model = build_dlrm(FEATURES, embedding_dim=4, top_units=(8,))
+        model.compile(make(), "binary_crossentropy", metrics=["AUC"])
+        for _ in range(3):
+            model.train_on_batch(X, Y)
+        grown = grow_vocabulary(model, {"user": 1500, "history": 12})
+        assert int(grown.optimizer.iterations) == 3
+        for _ in range(2):
+            first = model.train_on_batch(X, Y)
+            second = grown.train_on_batch(X, Y)
+            np.testing.assert_array_equal(first[0], second[0])
+        np.testing.assert_array_equal(
+            array(grown(X)["probability"]), array(model(X)["probability"])
+        )
+
+
+def test_new_ids_learn():
+    model = build_dlrm(FEATURES, embedding_dim=4)
+    grown = grow_vocabulary(model, {"item": 12})
+    grown.compile(LazyAdam(0.05), "binary_crossentropy")
+    x = {**X, "item": np.full(8, 11, "int32")}
+    layer = grown.get_layer("dlrm_fields_items")
+    before = array(layer.embeddings)
+    grown.train_on_batch(x, Y)
+    moved = np.flatnonzero((array(layer.embeddings) != before).any(axis=1))
+    assert 11 in moved
+    assert set(moved.tolist()) <= {11, *X["history"].ravel().tolist()}
+
+
+def test_a_model_of_your_own():
+    ids = keras.Input((3,), dtype="int32", name="ids")
+    shifted = keras.layers.Maximum()([ids, ids])
+    x = CompositionalEmbedding(11, 4, sizes=(2, 3, 2), name="table")(shifted)
+    model = keras.Model(ids, keras.layers.Dense(1)(x))
+    grown = grow_vocabulary(model, {"ids": 40})
+    assert grown.get_layer("table").sizes == (2, 3, 7)
+    x = np.array([[0, 4, 10]])
+    np.testing.assert_array_equal(array(grown(x)), array(model(x)))
+
+
+def test_saved_after_growing(tmp_path):
+    model = build_dlrm(FEATURES, embedding_dim=4)
+    grown = grow_vocabulary(model, {"user": 1500})
+    grown.save(tmp_path / "grown.keras")
+    loaded = keras.models.load_model(tmp_path / "grown.keras")
+    np.testing.assert_array_equal(
+        array(loaded(X)["probability"]), array(grown(X)["probability"])
+    )
+
+
+def test_pretrained_vectors_stay():
+    vectors = np.random.default_rng(0).normal(size=(5, 4)).astype("float32")
+    ids = keras.Input((), dtype="int32", name="ids")
+    layer = FullEmbedding(5, 4, embeddings_initializer=vectors, name="table")
+    grown = grow_vocabulary(keras.Model(ids, layer(ids)), {"ids": 7})
+    (table,) = grown.get_layer("table").get_weights()
+    np.testing.assert_array_equal(table[:5], vectors)
+    assert np.isfinite(table).all()
+    assert table[5:].std() > 0
+
+
+def test_says_what_was_given():
+    model = build_dlrm(FEATURES, embedding_dim=4)
+    with pytest.raises(ValueError, match=r"names of inputs, \[.*'user'\].*'users'"):
+        grow_vocabulary(model, {"users": 5})
+    with pytest.raises(ValueError, match="'price', which feeds none"):
+        grow_vocabulary(model, {"price": 5})
+    with pytest.raises(ValueError, match="one size for table 'dlrm_fields_items'"):
+        grow_vocabulary(model, {"item": 12, "history": 13})
+    with pytest.raises(ValueError, match="at least that of now, 1000.*=999"):
+        grow_vocabulary(model, {"user": 999})
+    with pytest.raises(TypeError, match=r"`vocab_sizes\['user'\]` must be an integer"):
+        grow_vocabulary(model, {"user": 1500.0})
