@@ -7,6 +7,13 @@ A step is one call of the compiled function that `Model.fit` itself calls, on a 
 dense unit, mean squared error. Ids are uniform and different in each step, which is the
 worst case for caches: about 8190 of 8192 rows are distinct at 10^7 ids.
 
+Tables lie in huge pages on every side: the script starts itself again with
+`GLIBC_TUNABLES=glibc.malloc.hugetlb=1` (Linux, glibc 2.35 or newer, transparent huge
+pages not switched off), unless that variable is set: `GLIBC_TUNABLES= python ...`
+measures with what the system gives. With pages of 4 KiB a random row of a large table
+costs a walk through the page table, which is most of the difference between 10^5 and
+10^7 ids.
+
 `flat_{lazy_adam,rowwise_adagrad,sgd}_{full,qr}`: 10^7 ids over 10^5, `steps` has 10^6
 too. SGD is Keras' own. QR has `ceil(sqrt(n))` buckets.
 
@@ -39,6 +46,7 @@ import contextlib
 import gc
 import os
 import statistics
+import sys
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -49,6 +57,7 @@ from peers import PeerProcess
 BATCH, IDS, DIM = 1024, 8, 16
 SIZES = (10**5, 10**6, 10**7)
 NUM_BATCHES = 32
+HUGE_PAGES = "glibc.malloc.hugetlb=1"
 SEEDS, EPOCHS = (0, 1, 2), 8
 KINDS = ("full", "qr")
 OPTIMIZERS = ("lazy_adam", "rowwise_adagrad", "sgd")
@@ -135,6 +144,11 @@ class Steps:
         return float(self.function(iter([batch]))["loss"])
 
 
+def pages():
+    """Says which pages the tables of this process are in."""
+    return "huge pages" if os.environ.get("GLIBC_TUNABLES") else "pages of the system"
+
+
 def moved_bytes():
     """Bytes that a step of Adam on a table has to move at least.
 
@@ -161,6 +175,7 @@ def flat(run):
                 "ms",
                 "10^5 ids",
                 times[SIZES[0]],
+                note=pages(),
                 steps=medians,
             )
             del steps
@@ -178,6 +193,7 @@ def stock(run):
         "ms",
         "keras Embedding + Adam",
         times["peer"],
+        note=pages(),
     )
     del ours, peer
     gc.collect()
@@ -210,7 +226,7 @@ def torch(run):
         "torch Embedding(sparse) + SparseAdam",
         times["peer"],
         peer_versions=versions,
-        note=f"PyTorch with {threads} threads, the faster of 1 and 2",
+        note=f"{pages()}, PyTorch with {threads} threads, the faster of 1 and 2",
         moved_bytes=moved,
         gigabytes_per_second=rates,
     )
@@ -236,6 +252,7 @@ def memory(run):
             three_steps,
             {"kind": kind, "optimizer": "adam", "num_ids": 1_000},
             {"kind": kind, "optimizer": "adam", "num_ids": 5_000_000},
+            env={"GLIBC_TUNABLES": ""},  # which would round sizes up
         )
         for kind in ("qr_2250", "stock")
     }
@@ -254,6 +271,7 @@ def billion(run):
         steps = Steps(kind, "lazy_adam", 10**9)
         times = run.interleave({"ours": clock(steps.step)}, warmup=5)["ours"]
         arguments = {"kind": kind, "optimizer": "lazy_adam"}
+        arguments["env"] = {"GLIBC_TUNABLES": ""}
         peak = peak_memory(three_steps, num_ids=10**9, **arguments)
         base = peak_memory(three_steps, num_ids=1_000, **arguments)
         yield run.row(
@@ -371,4 +389,7 @@ def quality(run):
 
 
 if __name__ == "__main__":
+    if "GLIBC_TUNABLES" not in os.environ:
+        os.environ["GLIBC_TUNABLES"] = HUGE_PAGES  # read as a process starts
+        os.execv(sys.executable, [sys.executable, *sys.argv])
     suite.main()

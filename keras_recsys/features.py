@@ -291,8 +291,8 @@ def compress_features(features, threshold=200, *, num_buckets=None):
         threshold: Int, at least 0; features of more ids become `embedding="qr"`, the
             others and those with another embedding stay as they are. Defaults to `200`,
             as in DLRM.
-        num_buckets: Rows of the remainder tables: DLRM's "collisions", 4 there. Defaults
-            to `ceil(sqrt(vocab_size))`, the smallest tables.
+        num_buckets: Rows of the remainder tables: DLRM's "collisions", 4 there.
+            Defaults to `ceil(sqrt(vocab_size))`, the smallest tables.
 
     Returns:
         Tuple of features.

@@ -229,8 +229,9 @@ def _ways(feature, dim, num_buckets, table_dim):
 def _count(layer, feature):
     if not isinstance(layer, IdEmbedding):
         raise TypeError(
-            f"`embedding` of feature {feature.name!r} must make a layer of this library "
-            f"to be counted before it is built. Received: {type(layer).__name__}."
+            f"`embedding` of feature {feature.name!r} must make a layer of this "
+            "library to be counted before it is built. "
+            f"Received: {type(layer).__name__}."
         )
     return sum(int(np.prod(shape)) for shape in layer.weight_shapes.values())
 

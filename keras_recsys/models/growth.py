@@ -63,10 +63,10 @@ def grow_vocabulary(model, vocab_sizes):
 
 def _embeddings_of(name, model, config):
     """Names of the embedding layers that read an input, directly or by other layers."""
-    if name not in [tensor.name for tensor in model.inputs]:
+    names = [tensor.name for tensor in model.inputs]
+    if name not in names:
         raise ValueError(
-            f"`vocab_sizes` must have names of inputs, {[x.name for x in model.inputs]}. "
-            f"Received: {name!r}."
+            f"`vocab_sizes` must have names of inputs, {names}. Received: {name!r}."
         )
     reached, found = {name}, []
     for entry in config["layers"]:  # in the order of the graph

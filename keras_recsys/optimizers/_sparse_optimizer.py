@@ -26,6 +26,9 @@ class SparseOptimizer(keras.optimizers.Optimizer):
     A subclass names its state in `slots` and its rule in `update_rows`. A gradient with
     rows (`tf.IndexedSlices`) is summed over equal rows first, and the rule sees those
     rows of variable and state alone; with any other gradient it sees them whole.
+
+    The states of a row lie side by side in one variable: at 10^7 rows a step waits for
+    memory once for each place that it goes to.
     """
 
     def __init__(self, learning_rate, **kwargs):
@@ -40,9 +43,13 @@ class SparseOptimizer(keras.optimizers.Optimizer):
                 )
         super().__init__(learning_rate=_as_rate(learning_rate), **kwargs)
 
-    def slots(self, variable):
-        """State of a variable: dict from name to `(shape, initial value)`."""
+    def slots(self):
+        """State of a row: dict from name to initial value."""
         raise NotImplementedError
+
+    def slot_shape(self, variable):
+        """Shape of one state of a variable."""
+        return variable.shape
 
     def update_rows(self, gradient, weight, slots, learning_rate):
         """The rule.
@@ -63,13 +70,7 @@ class SparseOptimizer(keras.optimizers.Optimizer):
         if self.built:
             return
         super().build(variables)
-        self._slots = [
-            {
-                name: self._add_slot(variable, name, shape, value)
-                for name, (shape, value) in self.slots(variable).items()
-            }
-            for variable in variables
-        ]
+        self._states = [self._add_state(variable) for variable in variables]
 
     def apply(self, grads, trainable_variables=None):
         """Updates the variables by their gradients; see Keras' own method."""
@@ -81,7 +82,7 @@ class SparseOptimizer(keras.optimizers.Optimizer):
         """Updates one variable, or the rows of it that `gradient` has."""
         import tensorflow as tf
 
-        slots = self._slots[self._get_variable_index(variable)]
+        state = self._states[self._get_variable_index(variable)].value
         rate = ops.cast(learning_rate, variable.dtype)
         if is_sparse(gradient):
             # Here and not before, since devices are summed before they come here.
@@ -92,6 +93,7 @@ class SparseOptimizer(keras.optimizers.Optimizer):
                 return tf.gather(table, rows)
 
             def write(table, values):
+                # Several times faster than a `scatter_sub`, reading included.
                 table.scatter_update(tf.IndexedSlices(values, rows))
 
             gradient = gradient.values
@@ -104,24 +106,40 @@ class SparseOptimizer(keras.optimizers.Optimizer):
         weight = read(variable)
         if self.weight_decay is not None and self._use_weight_decay(variable):
             weight -= weight * (rate * ops.cast(self.weight_decay, variable.dtype))
-        weight, state = self.update_rows(
+        axis = self._slot_axis(variable)
+        slots = read(state)
+        slots = [slots] if axis is None else tf.unstack(slots, axis=axis)
+        weight, slots = self.update_rows(
             ops.cast(gradient, variable.dtype),
             weight,
-            {name: read(slot.value) for name, slot in slots.items()},
+            dict(zip(self.slots(), slots, strict=True)),
             rate,
         )
-        for name, slot in slots.items():
-            write(slot.value, state[name])
+        slots = [slots[name] for name in self.slots()]
+        write(state, slots[0] if axis is None else tf.stack(slots, axis=axis))
         write(variable, weight)
 
-    def _add_slot(self, variable, name, shape, value):
-        strategy = self._distribution_strategy
-        with strategy.extended.colocate_vars_with(variable.value):
+    def _slot_axis(self, variable):
+        """Axis of a state along which several slots lie: behind the rows."""
+        return None if len(self.slots()) == 1 else min(1, len(variable.shape))
+
+    def _add_state(self, variable):
+        values = list(self.slots().values())
+        shape = list(self.slot_shape(variable))
+        axis = self._slot_axis(variable)
+        start = ops.convert_to_tensor(values, dtype=variable.dtype)
+        if axis is None:
+            start = start[0]
+        else:
+            shape.insert(axis, len(values))
+            # One number a slot, repeated for all rows and columns.
+            start = ops.reshape(start, [-1] + [1] * (len(shape) - 1 - axis))
+        with self._distribution_strategy.extended.colocate_vars_with(variable.value):
             return self.add_variable(
                 shape=shape,
-                initializer=keras.initializers.Constant(value),
+                initializer=lambda shape, dtype: ops.broadcast_to(start, shape),
                 dtype=variable.dtype,
-                name=f"{variable.path.replace('/', '_')}_{name}",
+                name=f"{variable.path.replace('/', '_')}_{'_'.join(self.slots())}",
             )
 
     def _apply_weight_decay(self, variables):

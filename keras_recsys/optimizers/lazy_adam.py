@@ -66,13 +66,15 @@ class LazyAdam(SparseOptimizer):
         self.epsilon = check_positive("epsilon", epsilon)
         self.amsgrad = bool(amsgrad)
 
-    def slots(self, variable):
+    def slots(self):
         names = ("momentum", "velocity", *(["velocity_hat"] if self.amsgrad else []))
-        return {name: (variable.shape, 0.0) for name in names}
+        return dict.fromkeys(names, 0.0)
 
     def update_rows(self, gradient, weight, slots, learning_rate):
-        step = ops.cast(self.iterations + 1, weight.dtype)
-        beta_1, beta_2 = (ops.cast(b, weight.dtype) for b in (self.beta_1, self.beta_2))
+        step = ops.cast(self.iterations + 1, gradient.dtype)
+        beta_1, beta_2 = (
+            ops.cast(b, gradient.dtype) for b in (self.beta_1, self.beta_2)
+        )
         m = slots["momentum"]
         m = m + (gradient - m) * (1 - self.beta_1)
         v = slots["velocity"]

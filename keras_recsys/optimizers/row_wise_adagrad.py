@@ -53,8 +53,11 @@ class RowWiseAdagrad(SparseOptimizer):
         )
         self.epsilon = check_positive("epsilon", epsilon)
 
-    def slots(self, variable):
-        return {"accumulator": (variable.shape[:1], self.initial_accumulator_value)}
+    def slots(self):
+        return {"accumulator": self.initial_accumulator_value}
+
+    def slot_shape(self, variable):
+        return variable.shape[:1]
 
     def update_rows(self, gradient, weight, slots, learning_rate):
         squares = ops.square(gradient)

@@ -52,8 +52,8 @@ class SparseAdagrad(SparseOptimizer):
         )
         self.epsilon = check_positive("epsilon", epsilon)
 
-    def slots(self, variable):
-        return {"accumulator": (variable.shape, self.initial_accumulator_value)}
+    def slots(self):
+        return {"accumulator": self.initial_accumulator_value}
 
     def update_rows(self, gradient, weight, slots, learning_rate):
         accumulator = slots["accumulator"] + ops.square(gradient)

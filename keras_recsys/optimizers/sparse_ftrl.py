@@ -32,7 +32,8 @@ class SparseFtrl(SparseOptimizer):
 
     Raises:
         RuntimeError: If the backend is not TensorFlow.
-        ValueError: As for `LazyAdam`, or if `weight_decay` is given.
+        ValueError: As for `LazyAdam`, or if `weight_decay` is given, or
+            `initial_accumulator_value`, `l2` and `beta` are all 0.
 
     Example:
     >>> SparseFtrl(0.1, l1=0.01).l1
@@ -66,12 +67,14 @@ class SparseFtrl(SparseOptimizer):
         self.l1 = check_non_negative("l1", l1)
         self.l2 = check_non_negative("l2", l2)
         self.beta = check_non_negative("beta", beta)
+        if not (self.initial_accumulator_value or self.l2 or self.beta):
+            raise ValueError(
+                "One of `initial_accumulator_value`, `l2` and `beta` must be above 0, "
+                "or a row without a gradient is 0 / 0. Received: all 0."
+            )
 
-    def slots(self, variable):
-        return {
-            "accumulator": (variable.shape, self.initial_accumulator_value),
-            "linear": (variable.shape, 0.0),
-        }
+    def slots(self):
+        return {"accumulator": self.initial_accumulator_value, "linear": 0.0}
 
     def update_rows(self, gradient, weight, slots, learning_rate):
         accumulator = slots["accumulator"] + ops.square(gradient)

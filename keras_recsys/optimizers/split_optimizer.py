@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_recsys.optimizers._own_variables import load_variables, save_variables
 from keras_recsys.optimizers._sparse_gradients import check_backend, unscale
 
 
@@ -110,6 +111,11 @@ class SplitOptimizer(keras.optimizers.Optimizer):
 
     @learning_rate.setter
     def learning_rate(self, learning_rate):
+        if callable(learning_rate):
+            raise TypeError(
+                "`learning_rate` must be a number; give schedules to the two "
+                f"optimizers when you make them. Received: {learning_rate!r}."
+            )
         old = float(self.dense_optimizer.learning_rate)
         new = float(learning_rate)
         if old == 0:
@@ -132,7 +138,14 @@ class SplitOptimizer(keras.optimizers.Optimizer):
 
     def apply(self, grads, trainable_variables=None):
         """Updates the variables by their gradients; see Keras' own method."""
+        if len(grads) == 0:
+            return
         if trainable_variables is None:
+            if not self.built:
+                raise ValueError(
+                    "`trainable_variables` must be given to an optimizer that is not "
+                    "built. Received: trainable_variables=None."
+                )
             trainable_variables = self._trainable_variables
         trainable_variables = list(trainable_variables)
         if not self.built:
@@ -150,6 +163,14 @@ class SplitOptimizer(keras.optimizers.Optimizer):
         """Sets averaged weights, for an optimizer that keeps averages."""
         for optimizer, part in self._parts(var_list):
             optimizer.finalize_variable_values(part)
+
+    def save_own_variables(self, store):
+        """Saves its own state; Keras saves the two optimizers by themselves."""
+        save_variables(self._variables, store)
+
+    def load_own_variables(self, store):
+        """Loads its own state."""
+        load_variables(self._variables, store)
 
     def get_config(self):
         serialize = keras.saving.serialize_keras_object

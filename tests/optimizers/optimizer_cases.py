@@ -155,11 +155,25 @@ def train(optimizer, steps, *, dense=False, jit_compile=None):
 
 
 def state(optimizer):
-    """Dict from the name of a variable of the optimizer to its value."""
-    return {
+    """Dict from the name of a state of the optimizer to its value.
+
+    The states of a row lie in one variable; here they have the names of Keras' twins.
+    """
+    values = {
         variable.path.split("/")[-1]: variable.numpy()
         for variable in optimizer.variables
     }
+    for variable, packed in zip(
+        getattr(optimizer, "_trainable_variables", []),
+        getattr(optimizer, "_states", []),
+        strict=False,
+    ):
+        together = values.pop(packed.path.split("/")[-1])
+        axis = optimizer._slot_axis(variable)
+        for i, name in enumerate(optimizer.slots()):
+            part = together if axis is None else np.take(together, i, axis=axis)
+            values[f"{variable.name}_{name}"] = part
+    return values
 
 
 def make_model(

@@ -67,3 +67,9 @@ def test_weight_decay_is_refused():
     with pytest.raises(ValueError, match="`weight_decay` must be.*`l2`.*=0.1"):
         SparseFtrl(weight_decay=0.1)
     assert SparseFtrl(weight_decay=None).weight_decay is None
+
+
+def test_a_row_without_a_gradient_must_not_be_nan():
+    with pytest.raises(ValueError, match="One of `initial_accumulator_value`"):
+        SparseFtrl(0.1, initial_accumulator_value=0.0)
+    SparseFtrl(0.1, initial_accumulator_value=0.0, beta=1.0)

@@ -553,3 +553,17 @@ for name in optimizers.__all__:
     for name, line in zip(keras_recsys.optimizers.__all__, lines, strict=True):
         assert line.startswith(f"`{name}` needs the TensorFlow backend")
         assert line.endswith(f"Received: backend '{backend}'.")
+
+
+@pytest.mark.parametrize("ids", [[3], [3, 3], [3, 3, 3, 3], []])
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("name", TWINS)
+def test_batches_of_few_ids(name, jit_compile, ids):
+    ours, twin = (make() for make in TWINS[name])
+    steps = gradients([ids] * 2)
+    *weights, _ = train(ours, steps, jit_compile=jit_compile)
+    *want, _ = train(twin, steps, dense=True)
+    touched = sorted(set(ids))
+    assert_close([weights[0][touched], weights[1]], [want[0][touched], want[1]])
+    waiting = [i for i in range(len(want[0])) if i not in ids]
+    np.testing.assert_array_equal(weights[0][waiting], start()[0].numpy()[waiting])

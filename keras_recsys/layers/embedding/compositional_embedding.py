@@ -36,8 +36,8 @@ class CompositionalEmbedding(PartitionedEmbedding):
         input_dim: Positive int, number of ids, `0 .. input_dim - 1`.
         output_dim: Positive int, width of the output vector.
         partition: `"mixed_radix"`, `"chinese_remainder"`, or a list of `k` integer
-            arrays of length `input_dim`, the class of each id counted from 0: a brand, a
-            year and a rank, say. Defaults to `"mixed_radix"`.
+            arrays of length `input_dim`, the class of each id counted from 0: a brand,
+            a year and a rank, say. Defaults to `"mixed_radix"`.
         num_partitions: Positive int, `k`, from which sizes that are about equal follow.
             Defaults to `3`, or to the length of `sizes` or `partition`.
         sizes: Tuple of `k` positive ints, rows of the tables, the least significant

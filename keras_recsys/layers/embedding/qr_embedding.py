@@ -34,9 +34,10 @@ class QREmbedding(PartitionedEmbedding):
         embeddings_initializer: `"uniform"` scales both tables so that the output has
             the spread of a plain `keras.layers.Embedding`, whatever the combiner;
             `"ones"`, for `"multiply"` alone, starts the quotient table plain and the
-            remainder table around 1; `"dlrm"` draws both from `U(1 / sqrt(input_dim), 1)`, as DLRM does. Any
-            other Keras initializer fills each table as it is. Zeros with `"multiply"`
-            never train. Defaults to `"uniform"`.
+            remainder table around 1; `"dlrm"` draws both from
+            `U(1 / sqrt(input_dim), 1)`, as DLRM does. Any other Keras initializer fills
+            each table as it is. Zeros with `"multiply"` never train. Defaults to
+            `"uniform"`.
         embeddings_regularizer: Regularizer of the combined vectors of each batch,
             divided by its rows. On the tables it would shrink a product twice and make
             their gradients dense. Defaults to `None`.
