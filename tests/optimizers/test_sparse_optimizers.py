@@ -376,8 +376,16 @@ SMALL_STEPS = {
 }
 
 
-@pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16", "mixed_float16"])
-@pytest.mark.parametrize("name", SMALL_STEPS)
+@pytest.mark.parametrize(
+    ("name", "policy"),
+    [
+        *((name, "float32") for name in SMALL_STEPS),
+        *((f"{name}_plain", "mixed_float16") for name in OPTIMIZERS),
+        ("sgd", "mixed_float16"),
+        ("split", "mixed_float16"),
+        ("lazy_adam_plain", "mixed_bfloat16"),
+    ],
+)
 def test_step_makes_nothing_as_large_as_the_table(name, policy):
     keras.config.set_dtype_policy(policy)
     optimizer = SMALL_STEPS[name]()
