@@ -193,7 +193,7 @@ def _require(in_range, ids, num_ids, name):
     )
     cure = (
         ". Make the vocabulary as large as the largest id plus one, or choose another "
-        "`out_of_range`."
+        "`out_of_range`. (An id that the dtype of an input cannot hold counts as -1.)"
     )
     backend = keras.config.backend()
     if backend == "tensorflow":

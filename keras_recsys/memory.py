@@ -148,15 +148,17 @@ def summary(
 ):
     """Counts weights and bytes of the embedding tables of features; makes none.
 
-    Ways: `"declared"`, `"full"`, `"hash"`, `"qr_multiply"`, `"qr_add"`, `"qr_concat"`,
-    `"three_digits"` (`CompositionalEmbedding`) and `"mixed_dimension"`. Numbers have no
-    table; the tables of width 1 of a linear part are not counted.
+    `"declared"` is what the features say. The other ways store every feature alike:
+    `"full"`, `"hash"`, `"qr_multiply"`, `"qr_add"`, `"qr_concat"`, `"three_digits"`
+    (`CompositionalEmbedding`) and `"mixed_dimension"`, in which the smallest vocabulary
+    keeps its width. Numbers have no table; the tables of width 1 of a linear part are
+    not counted.
 
     Args:
         features: Sequence of features, at least one with ids.
         embedding_dim: Positive int, width of the vectors.
-        num_buckets: Rows of the remainder table of QR, and of the table of `"hash"`.
-            Defaults to `ceil(sqrt(vocab_size))` of each.
+        num_buckets: Rows of the remainder table of QR, and of the table of `"hash"`, in
+            all ways but `"declared"`. Defaults to `ceil(sqrt(vocab_size))` of each.
         alpha: See `mixed_dimensions`. Defaults to `0.3`.
         dtype: `"float16"`, `"bfloat16"`, `"float32"` or `"float64"`. Defaults to
             `"float32"`.

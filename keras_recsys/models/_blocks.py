@@ -1,6 +1,7 @@
 """Parts that several builders share."""
 
 import keras
+from keras import ops
 
 from keras_recsys import layers
 from keras_recsys._checks import check_rate
@@ -85,3 +86,20 @@ def linear_logits(columns, features, numbers, *, regularizer, name):
         )
         logits.append(dense(numbers))
     return logits
+
+
+@keras.saving.register_keras_serializable(package="keras_recsys")
+class NotANumber(keras.layers.Layer):
+    """Gives 0 for a row of finite numbers and NaN for any other, `(batch_size, 1)`.
+
+    Added to a logit it keeps a missing number loud: TensorFlow fuses a dense layer with
+    its ReLU, and the ReLU of NaN is then 0.
+    """
+
+    def call(self, inputs):
+        kept = ops.all(ops.isfinite(inputs), axis=-1, keepdims=True)
+        zero = ops.zeros((), self.compute_dtype)
+        return ops.where(kept, zero, zero + float("nan"))
+
+    def compute_output_shape(self, input_shape):
+        return (*input_shape[:-1], 1)

@@ -39,6 +39,12 @@ class PartitionedEmbedding(IdEmbedding):
     ):
         super().__init__(input_dim, output_dim, **kwargs)
         self.combiner = check_choice("combiner", combiner, COMBINERS)
+        if hasattr(embeddings_initializer, "__array__"):
+            raise ValueError(
+                "`embeddings_initializer` must be no array for a layer of several "
+                "tables; `FullEmbedding` takes pretrained vectors. Received: an array "
+                f"of shape {np.shape(embeddings_initializer)}."
+            )
         if embeddings_initializer not in MODES:
             embeddings_initializer = keras.initializers.get(embeddings_initializer)
         if embeddings_initializer == "ones" and self.combiner != "multiply":

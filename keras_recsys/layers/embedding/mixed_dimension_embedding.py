@@ -14,8 +14,8 @@ class MixedDimensionEmbedding(IdEmbedding):
 
         output = embeddings[i] @ projection
 
-    Rare ids are given less width than frequent ones: `features.mixed_dimensions` finds
-    the widths of a list of vocabularies. Without a projection, where both widths are
+    Rare ids are given less width than frequent ones: `keras_recsys.memory.mixed_dimensions`
+    finds the widths of a list of vocabularies. Without a projection, where both widths are
     equal, it is a `FullEmbedding`.
 
     Args:

@@ -12,7 +12,7 @@ from keras_recsys.features import (
     make_inputs,
     normalize_numbers,
 )
-from keras_recsys.models._blocks import join_numbers, mlp
+from keras_recsys.models._blocks import NotANumber, join_numbers, mlp
 from keras_recsys.models._named_model import NamedModel
 
 
@@ -143,5 +143,8 @@ def build_dlrm(
         name=f"{name}_top",
     )
     logit = keras.layers.Dense(1, use_bias=False, name=f"{name}_logit")(x)
-    probability = layers.ClickProbability(name=f"{name}_probability")([logit])
+    logits = [logit]
+    if numbers is not None:
+        logits.append(NotANumber(name=f"{name}_not-a-number")(numbers))
+    probability = layers.ClickProbability(name=f"{name}_probability")(logits)
     return NamedModel(inputs, {"probability": probability}, name=name)

@@ -73,8 +73,8 @@ def build_fibinet(
         numeric_inputs: `"field"`: numbers are fields like all others; `"dnn"`: they
             enter the linear part and the DNN alone, as in DeepCTR. Defaults to
             `"field"`.
-        embeddings_regularizer: Regularizer of the embeddings, see `embed_fields`; the
-            gradient of a regularized full table is dense. Defaults to `None`.
+        embeddings_regularizer: Regularizer of the vectors of each batch, which keeps
+            the gradients of the tables sparse, see `embed_fields`. Defaults to `None`.
         linear_regularizer: Regularizer of the linear weights. Defaults to `None`.
         seed: Optional int for dropout.
         inputs: Optional dict from feature name to `KerasTensor`, used instead of new

@@ -7,6 +7,7 @@ from keras_recsys._lookup import safe_ids
 from keras_recsys.layers import FullEmbedding, QREmbedding
 
 IDS = np.array([[0, 3, 9], [5, 0, 10]], "int32")
+OUTSIDE = np.array([[0, 3, 11], [5, -1, 10]], "int32")
 COMBINERS = ("multiply", "add", "concat")
 
 
@@ -45,7 +46,7 @@ def test_contract_of_the_policies(out_of_range, tmp_path):
             mask_zero=True,
             zero_masked=True,
         ),
-        np.array([[0, 3, 11], [5, -1, 10]]) if out_of_range == "oov" else IDS,
+        OUTSIDE if out_of_range == "oov" else IDS,
         tmp_path,
     )
 
@@ -300,6 +301,10 @@ def test_works_on_ids_of_any_rank():
         (
             {"combiner": "add", "embeddings_initializer": "ones"},
             "must not be 'ones' where.*combiner='add'",
+        ),
+        (
+            {"embeddings_initializer": np.zeros((11, 4))},
+            r"`FullEmbedding` takes pretrained vectors.*\(11, 4\)",
         ),
         ({"pool_first": True}, "`pool_first` must be False.*pooling=None"),
         (

@@ -142,3 +142,20 @@ def test_dots_are_named():
     model = build_dlrm(FEATURES, **SETTINGS)
     inner = keras.Model(model.input, model.get_layer("dlrm_dots").output)
     assert array(inner(X)).shape == (6, 6)  # four vectors make six pairs
+
+
+@pytest.mark.parametrize("numbers", [("price",), ("price", "count")])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_missing_number_is_loud(numbers, bad):
+    features = [f for f in FEATURES if f.name in ("user", "city", *numbers)]
+    model = build_dlrm(features, **SETTINGS)
+    x = {f.name: X[f.name].copy() for f in features}
+    want = model.predict(x, verbose=0)["probability"]
+    assert np.isfinite(want).all()
+    x["price"][2] = bad
+    got = model.predict(x, verbose=0)["probability"]
+    assert np.flatnonzero(np.isnan(got)).tolist() == [2]
+    np.testing.assert_allclose(np.delete(got, 2), np.delete(want, 2), rtol=1e-6)
+    model.compile("auto", "binary_crossentropy")
+    loss = model.train_on_batch(x, np.zeros((6, 1), "float32"))
+    assert np.isnan(loss)
