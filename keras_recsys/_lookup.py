@@ -85,6 +85,10 @@ def safe_ids(ids, num_ids, out_of_range):
     if dtype == "bool":
         raise ValueError("`inputs` must be integers. Received: inputs of dtype bool.")
     target = id_dtype(num_ids)
+    beyond = None
+    if dtype == "uint64" and out_of_range == "mod":
+        # The cast takes 2**64 from those above int64.
+        beyond = ops.cast(ops.cast(ids, "int64") < 0, "int64") * (2**64 % num_ids)
     if dtype.startswith("uint"):
         dtype = "int64" if dtype in ("uint32", "uint64") else "int32"
         ids = ops.cast(ids, dtype)
@@ -108,7 +112,10 @@ def safe_ids(ids, num_ids, out_of_range):
         )
         modulus = ops.convert_to_tensor(num_ids, dtype=wide)
         # `ops.mod` makes int64 int32 on torch.
-        return ops.cast(ops.cast(ids, wide) % modulus, target), in_range
+        ids = ops.cast(ids, wide) % modulus
+        if beyond is not None:
+            ids = (ids + beyond) % modulus
+        return ops.cast(ids, target), in_range
     ids = ops.where(in_range, ids, ops.zeros_like(ids))
     return ops.cast(ids, target), in_range
 

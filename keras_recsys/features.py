@@ -480,6 +480,8 @@ def embed_each(
     """List of the vectors of `embed_fields`, `(batch_size, embedding_dim)` each."""
     check_int("embedding_dim", embedding_dim)
     columns = normalize_numbers(inputs, features, name=name)
+    check_choice("combiner", combiner, ("multiply", "add", "concat"))
+    regularized = embeddings_regularizer is not None
     owners = {}
     tables = {}
     fields = []
@@ -512,12 +514,16 @@ def embed_each(
                 name=f"{name}_{key}",
             )
         _check_shared(owners[key], feature, key)
-        if isinstance(tables[key], IdEmbedding):
-            vectors = tables[key](x, source=feature.name)
-        else:
-            vectors = tables[key](x)
+        mask = None
         if isinstance(feature, SequenceFeature):
             mask = layers.PaddingMask(name=f"{name}_{feature.name}-mask")(x)
+        if isinstance(tables[key], IdEmbedding):
+            # Without a regularizer nothing reads the mask.
+            masked = {} if mask is None or not regularized else {"padding_mask": mask}
+            vectors = tables[key](x, source=feature.name, **masked)
+        else:
+            vectors = tables[key](x)
+        if mask is not None:
             pooling = layers.SequencePooling(
                 feature.pooling, name=f"{name}_{feature.name}-pooling"
             )

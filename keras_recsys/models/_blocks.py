@@ -92,14 +92,17 @@ def linear_logits(columns, features, numbers, *, regularizer, name):
 class NotANumber(keras.layers.Layer):
     """Gives 0 for a row of finite numbers and NaN for any other, `(batch_size, 1)`.
 
-    Added to a logit it keeps a missing number loud: TensorFlow fuses a dense layer with
-    its ReLU, and the ReLU of NaN is then 0.
+    Added to a logit it keeps a missing number and an id outside a vocabulary loud:
+    TensorFlow fuses a dense layer with its ReLU, and the ReLU of NaN is then 0.
     """
 
     def call(self, inputs):
-        kept = ops.all(ops.isfinite(inputs), axis=-1, keepdims=True)
+        finite = [ops.all(ops.isfinite(x), axis=-1, keepdims=True) for x in inputs]
+        kept = finite[0]
+        for part in finite[1:]:
+            kept = ops.logical_and(kept, part)
         zero = ops.zeros((), self.compute_dtype)
         return ops.where(kept, zero, zero + float("nan"))
 
     def compute_output_shape(self, input_shape):
-        return (*input_shape[:-1], 1)
+        return (input_shape[0][0], 1)

@@ -41,7 +41,7 @@ class NamedModel(keras.Model):
         if (
             tensorflow
             and kwargs.get("auto_scale_loss", True)
-            and self.dtype_policy.name == "mixed_float16"
+            and any(x.dtype_policy.name == "mixed_float16" for x in self.layers)
             and not isinstance(optimizer, keras.optimizers.LossScaleOptimizer)
         ):
             optimizer = optimizers.SparseLossScaleOptimizer(optimizer)
@@ -66,8 +66,9 @@ class NamedModel(keras.Model):
                     f"{list(self.input)}. Received: keys {list(inputs)}; missing "
                     f"{missing}, unknown {unknown}."
                 )
+            wraps = any(getattr(x, "out_of_range", None) == "mod" for x in self.layers)
             inputs = {
-                name: _fitted(name, inputs[name], spec)
+                name: _fitted(name, inputs[name], spec, wraps)
                 for name, spec in self.input.items()
             }
         return super().__call__(inputs, *args, **kwargs)
@@ -83,8 +84,10 @@ def _is_sparse(optimizer):
     )
 
 
-def _fitted(name, x, spec):
+def _fitted(name, x, spec, wraps):
     """`x` in dtype and rank of the input `spec`, without loss.
+
+    `wraps` says whether a table takes ids modulo its size, -1 included.
 
     Raises:
         TypeError: If the dtype is of another kind.
@@ -94,7 +97,14 @@ def _fitted(name, x, spec):
         return x
     if not hasattr(x, "dtype"):
         x = ops.convert_to_tensor(x)
-    x = narrow_array(x)
+    narrow = narrow_array(x)
+    if wraps and narrow is not x and np.any(narrow != x):
+        raise ValueError(
+            f"Input {name!r} must hold ids of 32 bits on JAX where a table has "
+            "`out_of_range='mod'`; set `jax.config.update('jax_enable_x64', True)` for "
+            f"larger ones. Received: {x[narrow != x].flat[0]}."
+        )
+    x = narrow
     try:
         dtype = keras.backend.standardize_dtype(x.dtype)
     except ValueError:

@@ -24,8 +24,10 @@ def grow_vocabulary(model, vocab_sizes):
 
     Raises:
         TypeError: If a size is not an integer.
-        ValueError: If an input is unknown or feeds no such embedding, two sizes for one
-            table differ, or a layer cannot grow to a size.
+        ValueError: If the model is not functional, an input is unknown or feeds no such
+            embedding, two sizes for one table differ, a layer cannot grow to a size, or
+            the model was compiled with what Keras cannot load or before layers were
+            frozen.
 
     Example:
     >>> from keras_recsys import CategoricalFeature
@@ -35,7 +37,7 @@ def grow_vocabulary(model, vocab_sizes):
     >>> larger.get_layer("fibinet_fields_item").input_dim
     1500
     """
-    config = model.get_config()
+    config = _functional_config(model)
     sizes = {}
     for name, size in vocab_sizes.items():
         check_int(f"vocab_sizes[{name!r}]", size)
@@ -70,9 +72,13 @@ def _embeddings_of(name, model, config):
         )
     reached, found = {name}, []
     for entry in config["layers"]:  # in the order of the graph
-        if not reached & set(_sources(entry["inbound_nodes"])):
+        is_embedding = isinstance(model.get_layer(entry["name"]), IdEmbedding)
+        nodes = entry["inbound_nodes"]
+        if is_embedding:  # the ids, and not the weights of a bag
+            nodes = [node["args"][0] for node in nodes]
+        if not reached & set(_sources(nodes)):
             continue
-        if isinstance(model.get_layer(entry["name"]), IdEmbedding):
+        if is_embedding:
             found.append(entry["name"])
         else:
             reached.add(entry["name"])
@@ -95,12 +101,53 @@ def _sources(node):
     return [name for part in node for name in _sources(part)]
 
 
+def _functional_config(model):
+    """Config of a functional model.
+
+    Raises:
+        ValueError: If the model is of another kind.
+    """
+    try:
+        config = model.get_config()
+    except NotImplementedError:
+        config = {}
+    layers = config.get("layers", ())
+    if not layers or any("inbound_nodes" not in entry for entry in layers):
+        raise ValueError(
+            "`model` must be a functional model, as `keras.Model(inputs, outputs)` "
+            f"and the builders make it. Received: a {type(model).__name__}."
+        )
+    return config
+
+
 def _copy_optimizer(model, grown):
     """Compiles the copy as the model is, and takes over the state of its optimizer."""
-    grown.compile_from_config(model.get_compile_config())
+    try:
+        grown.compile_from_config(model.get_compile_config())
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "`model` must be compiled with losses and metrics that Keras can load: "
+            "give your own ones `keras.saving.register_keras_serializable()`. "
+            f"Received: {error}"
+        ) from error
     if not model.optimizer.built:
         return
-    grown.optimizer.build(grown.trainable_variables)
+    trained = [v.path for v in model.optimizer._trainable_variables]
+    if trained != [v.path for v in model.trainable_variables]:
+        raise ValueError(
+            "`model` must be compiled anew after layers were frozen or unfrozen: its "
+            "optimizer has the state of other weights than those that train now."
+        )
+    if not grown.optimizer.built:
+        grown.optimizer.build(grown.trainable_variables)
     pairs = zip(grown.optimizer.variables, model.optimizer.variables, strict=True)
+    # An average starts from the weight, as Keras' own does at its first step.
+    starts = {
+        f"{weight.path.replace('/', '_')}_average": weight
+        for weight in grown.trainable_variables
+    }
     for new, old in pairs:
+        start = starts.get(new.path.split("/")[-1])
+        if start is not None:
+            new.assign(start)
         copy_rows(new, old)

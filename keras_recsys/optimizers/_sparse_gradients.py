@@ -33,6 +33,8 @@ def sum_duplicates(gradient):
     """
     import tensorflow as tf
 
+    if gradient.indices.shape[0] == 1:  # which XLA cannot handle as "up to one"
+        return gradient
     indices, places = tf.unique(gradient.indices)
     values = tf.math.unsorted_segment_sum(
         gradient.values, places, tf.size(indices, out_type=places.dtype)

@@ -25,7 +25,8 @@ class SparseOptimizer(keras.optimizers.Optimizer):
 
     A subclass names its state in `slots` and its rule in `update_rows`. A gradient with
     rows (`tf.IndexedSlices`) is summed over equal rows first, and the rule sees those
-    rows of variable and state alone; with any other gradient it sees them whole.
+    rows of variable and state alone; with any other gradient it sees them whole. A row
+    whose sum is exactly 0 waits like one that was not read.
 
     The states of a row lie side by side in one variable: at 10^7 rows a step waits for
     memory once for each place that it goes to.
@@ -92,23 +93,30 @@ class SparseOptimizer(keras.optimizers.Optimizer):
             def read(table):
                 return tf.gather(table, rows)
 
-            def write(table, values):
+            gradient = gradient.values
+            # Padding and ids out of range are read as row 0, with a gradient of 0.
+            moves = tf.reduce_any(gradient != 0, axis=list(range(1, gradient.ndim)))
+
+            def write(table, values, old):
+                moved = moves
+                for _ in range(values.ndim - 1):
+                    moved = tf.expand_dims(moved, -1)
+                values = tf.where(moved, values, old)
                 # Several times faster than a `scatter_sub`, reading included.
                 table.scatter_update(tf.IndexedSlices(values, rows))
 
-            gradient = gradient.values
         else:
             read = tf.convert_to_tensor
 
-            def write(table, values):
+            def write(table, values, old):
                 table.assign(values)
 
-        weight = read(variable)
+        old_weight = weight = read(variable)
         if self.weight_decay is not None and self._use_weight_decay(variable):
             weight -= weight * (rate * ops.cast(self.weight_decay, variable.dtype))
         axis = self._slot_axis(variable)
-        slots = read(state)
-        slots = [slots] if axis is None else tf.unstack(slots, axis=axis)
+        old_state = read(state)
+        slots = [old_state] if axis is None else tf.unstack(old_state, axis=axis)
         weight, slots = self.update_rows(
             ops.cast(gradient, variable.dtype),
             weight,
@@ -116,8 +124,9 @@ class SparseOptimizer(keras.optimizers.Optimizer):
             rate,
         )
         slots = [slots[name] for name in self.slots()]
-        write(state, slots[0] if axis is None else tf.stack(slots, axis=axis))
-        write(variable, weight)
+        new_state = slots[0] if axis is None else tf.stack(slots, axis=axis)
+        write(state, new_state, old_state)
+        write(variable, weight, old_weight)
 
     def _slot_axis(self, variable):
         """Axis of a state along which several slots lie: behind the rows."""

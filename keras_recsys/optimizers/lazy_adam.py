@@ -21,7 +21,8 @@ class LazyAdam(SparseOptimizer):
     For weights whose gradient has no rows it is `keras.optimizers.Adam`, so it can
     train a whole model. For a row in its first batch it is Adam too. Later it differs:
     in the steps without the row Adam would go on to move it by its momentum and let
-    `m` and `v` decay; here row, `m` and `v` wait as they are.
+    `m` and `v` decay; here row, `m` and `v` wait as they are. So do those of a row that
+    was read but has a gradient of 0, such as padding.
 
     Args:
         learning_rate: Positive float, schedule or callable. Defaults to `0.001`.

@@ -12,7 +12,12 @@ from keras_recsys.features import (
 )
 from keras_recsys.layers import CompositionalEmbedding, FullEmbedding
 from keras_recsys.models import build_dlrm, build_fibinet, grow_vocabulary
-from keras_recsys.optimizers import LazyAdam, RowWiseAdagrad, SplitOptimizer
+from keras_recsys.optimizers import (
+    LazyAdam,
+    RowWiseAdagrad,
+    SparseLossScaleOptimizer,
+    SplitOptimizer,
+)
 
 FEATURES = (
     CategoricalFeature("user", 1000, embedding="qr", num_buckets=30),
@@ -54,6 +59,7 @@ def test_training_goes_on():
     """A grown model trains on old ids exactly as the one that did not grow."""
     for make in (
         lambda: LazyAdam(0.05),
+        lambda: SparseLossScaleOptimizer(LazyAdam(0.05)),
         lambda: SplitOptimizer(RowWiseAdagrad(0.05), keras.optimizers.Adam(0.05)),
         lambda: keras.optimizers.Adagrad(0.05),
     ):
@@ -129,3 +135,55 @@ def test_says_what_was_given():
         grow_vocabulary(model, {"user": 999})
     with pytest.raises(TypeError, match=r"`vocab_sizes\['user'\]` must be an integer"):
         grow_vocabulary(model, {"user": 1500.0})
+
+
+def test_averages_of_new_rows_start_from_the_rows():
+    model = build_dlrm(FEATURES, embedding_dim=4)
+    optimizer = keras.optimizers.Adam(0.01, use_ema=True, ema_momentum=0.9)
+    model.compile(optimizer, "binary_crossentropy")
+    model.fit(X, Y, epochs=3, verbose=0)
+    grown = grow_vocabulary(model, {"item": 12})
+    layer = grown.get_layer("dlrm_fields_items")
+    before = array(layer.embeddings)
+    grown.fit(X, Y, verbose=0)  # which ends with the averages in the table
+    np.testing.assert_allclose(array(layer.embeddings)[9:], before[9:], rtol=1e-5)
+
+
+def test_what_cannot_be_copied_is_said():
+    model = build_dlrm(FEATURES, embedding_dim=4)
+
+    def my_loss(y_true, y_pred):
+        return keras.ops.mean(keras.ops.square(y_true - y_pred))
+
+    model.compile("sgd", my_loss)
+    with pytest.raises(ValueError, match="register_keras_serializable"):
+        grow_vocabulary(model, {"item": 12})
+    model.compile("adam", "binary_crossentropy")
+    model.train_on_batch(X, Y)
+    model.get_layer("dlrm_fields_user").trainable = False
+    with pytest.raises(ValueError, match="compiled anew after layers were frozen"):
+        grow_vocabulary(model, {"item": 12})
+    model.compile("adam", "binary_crossentropy")
+    assert grow_vocabulary(model, {"item": 12}).optimizer is not model.optimizer
+
+
+def test_only_functional_models_grow():
+    layer = FullEmbedding(5, 2)
+    for model in (
+        keras.Sequential([keras.Input((2,), dtype="int32"), layer]),
+        keras.Model(),
+    ):
+        with pytest.raises(ValueError, match="`model` must be a functional model"):
+            grow_vocabulary(model, {"ids": 7})
+    with pytest.raises(ValueError, match="must be built before it grows"):
+        FullEmbedding(5, 2).grow(7)
+
+
+def test_weights_of_a_bag_are_no_ids():
+    ids = keras.Input((3,), dtype="int32", name="ids")
+    weights = keras.Input((3,), name="weights")
+    layer = FullEmbedding(5, 2, pooling="sum", name="table")
+    model = keras.Model([ids, weights], layer(ids, weights=weights))
+    with pytest.raises(ValueError, match="'weights', which feeds none"):
+        grow_vocabulary(model, {"weights": 9})
+    assert grow_vocabulary(model, {"ids": 9}).get_layer("table").input_dim == 9

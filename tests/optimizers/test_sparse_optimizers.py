@@ -575,3 +575,19 @@ def test_batches_of_few_ids(name, jit_compile, ids):
     assert_close([weights[0][touched], weights[1]], [want[0][touched], want[1]])
     waiting = [i for i in range(len(want[0])) if i not in ids]
     np.testing.assert_array_equal(weights[0][waiting], start()[0].numpy()[waiting])
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+@pytest.mark.parametrize("name", TWINS)
+def test_rows_with_a_gradient_of_0_wait(name, jit_compile):
+    """Padding and ids out of range are read as row 0, with a gradient of 0."""
+    optimizer = TWINS[name][0](weight_decay=None)
+    steps = gradients([[0, 1], [0, 2]])
+    steps[1][0][0] = 0.0  # of row 0, in the second step
+    table, _, states = train(optimizer, steps, jit_compile=jit_compile)
+    first, _, first_states = train(TWINS[name][0](), steps[:1], jit_compile=jit_compile)
+    np.testing.assert_array_equal(table[0], first[0])
+    for key in first_states:
+        if key.startswith("table"):
+            np.testing.assert_array_equal(states[key][0], first_states[key][0])
+    assert np.abs(table[2] - first[2]).max() > 0

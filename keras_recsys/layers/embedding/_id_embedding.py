@@ -6,6 +6,7 @@ from keras import ops
 
 from keras_recsys._checks import OUT_OF_RANGE, POOLINGS, check_choice, check_int
 from keras_recsys._dtypes import wide_dtype
+from keras_recsys._initializers import PretrainedTable, clone
 from keras_recsys._lookup import id_dtype, narrow_array, safe_ids, settle
 from keras_recsys.layers.embedding._pooling import pool
 
@@ -18,6 +19,14 @@ def copy_rows(new, old):
         grown[: len(values)] = values
         values = grown
     new.assign(values)
+
+
+def _same_shape(first, second):
+    """Whether two shapes agree in all that is known of them."""
+    first, second = tuple(first), tuple(second)
+    return len(first) == len(second) and all(
+        a == b or a is None or b is None for a, b in zip(first, second, strict=True)
+    )
 
 
 class IdEmbedding(keras.layers.Layer):
@@ -43,6 +52,11 @@ class IdEmbedding(keras.layers.Layer):
         super().__init__(**kwargs)
         self.input_dim = check_int("input_dim", input_dim)
         self.output_dim = check_int("output_dim", output_dim)
+        if self.input_dim > 2**63 - 1:
+            raise ValueError(
+                "`input_dim` must fit int64, at most 2**63 - 1. "
+                f"Received: input_dim={input_dim!r}."
+            )
         self.embeddings_regularizer = keras.regularizers.get(embeddings_regularizer)
         self.embeddings_constraint = keras.constraints.get(embeddings_constraint)
         self.out_of_range = check_choice("out_of_range", out_of_range, OUT_OF_RANGE)
@@ -81,7 +95,7 @@ class IdEmbedding(keras.layers.Layer):
             self.oov_embedding = self.add_weight(
                 name="oov_embedding",
                 shape=self.weight_shapes["oov_embedding"],
-                initializer="uniform",
+                initializer=self._oov_initializer(),
                 autocast=False,
             )
 
@@ -92,12 +106,20 @@ class IdEmbedding(keras.layers.Layer):
                 "`inputs` must be integers; `keras_recsys.data.Vocabulary` makes ids "
                 f"of raw values. Received: inputs of dtype {inputs.dtype}."
             )
+        if (
+            self.out_of_range == "mod"
+            and isinstance(inputs, np.ndarray)
+            and inputs.dtype.kind in "iu"
+        ):  # before ids are cut to what the backend has
+            inputs = np.mod(inputs, np.asarray(self.input_dim).astype(inputs.dtype))
         return super().__call__(narrow_array(inputs), *args, **kwargs)
 
-    def call(self, inputs, weights=None, source=None):
+    def call(self, inputs, weights=None, source=None, padding_mask=None):
         ids, in_range = safe_ids(inputs, self.input_dim, self.out_of_range)
         self._check_bag(inputs, weights)
-        mask = ops.not_equal(inputs, 0) if self.mask_zero else None
+        mask = padding_mask
+        if mask is None and self.mask_zero:
+            mask = ops.not_equal(inputs, 0)
         name = f"{self.name!r}" + (f" for feature {source!r}" if source else "")
 
         def settled(vectors):
@@ -168,8 +190,14 @@ class IdEmbedding(keras.layers.Layer):
             A built layer of the same name.
 
         Raises:
-            ValueError: If `input_dim` is smaller than now, or old rows would move.
+            ValueError: If `input_dim` is smaller than now, old rows would move, or the
+                layer is not built.
         """
+        if not self.built:
+            raise ValueError(
+                f"Layer {self.name!r} must be built before it grows: it has no rows to "
+                "keep yet. Received: an unbuilt layer."
+            )
         grown = type(self).from_config(self.grown_config(input_dim))
         grown.build()
         grown.take_rows(self)
@@ -186,15 +214,19 @@ class IdEmbedding(keras.layers.Layer):
 
     def _embed(self, ids, settled, mask, weights):
         """Reads, settles ids that are out of range, and pools."""
-        vectors = self._regularized(settled(self.read(ids)))
+        vectors = self._regularized(settled(self.read(ids)), mask)
         if self.pooling is None:
             return vectors
         return pool(vectors, mask, self.pooling, weights)
 
-    def _regularized(self, vectors):
+    def _regularized(self, vectors, mask):
         """Adds the loss on the vectors of the batch, which keeps gradients sparse."""
         if self.embeddings_regularizer is not None:
             wide = ops.cast(vectors, wide_dtype(self.compute_dtype))
+            if mask is not None:
+                while len(mask.shape) < len(wide.shape):
+                    mask = ops.expand_dims(mask, -1)
+                wide = ops.where(mask, wide, ops.zeros_like(wide))
             rows = ops.maximum(ops.cast(ops.shape(wide)[0], wide.dtype), 1.0)
             self.add_loss(self.embeddings_regularizer(wide) / rows)
         return vectors
@@ -210,6 +242,18 @@ class IdEmbedding(keras.layers.Layer):
                 "`weights` must be None where `pooling` is not 'sum'. "
                 f"Received: pooling={self.pooling!r}."
             )
+        if weights is not None and not _same_shape(weights.shape, inputs.shape):
+            raise ValueError(
+                f"`weights` must be of the shape of `inputs`, {tuple(inputs.shape)}. "
+                f"Received: shape {tuple(weights.shape)}."
+            )
+
+    def _oov_initializer(self):
+        """How the vector of ids outside the vocabulary starts: as the tables do."""
+        initializer = self.embeddings_initializer
+        if isinstance(initializer, (str, PretrainedTable)):
+            return "uniform"
+        return clone(initializer, len(self.table_shapes))
 
     def _add_table(self, name, initializer):
         """Adds a table whose rows alone are cast under mixed precision."""

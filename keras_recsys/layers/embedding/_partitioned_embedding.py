@@ -1,5 +1,6 @@
 """What embeddings of several small tables share."""
 
+import inspect
 import math
 
 import keras
@@ -88,10 +89,16 @@ class PartitionedEmbedding(IdEmbedding):
             A layer of this class, or a `FullEmbedding`.
         """
         check_int("threshold", threshold, minimum=0)
+        if kwargs.get("combiner") == "stack":
+            raise ValueError(
+                "`combiner` must not be 'stack', which a plain table has not. "
+                "Received: combiner='stack'."
+            )
         if check_int("input_dim", input_dim) > threshold:
             return cls(input_dim, output_dim, **kwargs)
-        plain = set(FullEmbedding(1, 1).get_config())
-        kwargs = {key: value for key, value in kwargs.items() if key in plain}
+        own = set(inspect.signature(cls.__init__).parameters)
+        own -= set(inspect.signature(FullEmbedding.__init__).parameters)
+        kwargs = {key: value for key, value in kwargs.items() if key not in own}
         if kwargs.get("embeddings_initializer") == "ones":
             kwargs["embeddings_initializer"] = "uniform"
         return FullEmbedding(input_dim, output_dim, **kwargs)
@@ -174,14 +181,15 @@ class PartitionedEmbedding(IdEmbedding):
             pool(settled(part), mask, self.pooling, weights)
             for part in self._read_parts(ids)
         ]
-        return self._regularized(self._combine(parts))
+        return self._regularized(self._combine(parts), None)
 
     def _stacked(self, ids, settled, mask, weights):
         """The vectors of all tables as fields of their own."""
         parts = [settled(part) for part in self._read_parts(ids)]
+        self._regularized(self._combine(parts), mask)
         if self.pooling is not None:
             parts = [pool(part, mask, self.pooling, weights) for part in parts]
-        return self._regularized(self._combine(parts))
+        return self._combine(parts)
 
     def _read_parts(self, ids):
         if self._shuffle is not None:

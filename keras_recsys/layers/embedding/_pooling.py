@@ -19,6 +19,8 @@ def pool(vectors, mask, pooling, weights=None):
     """
     x = ops.cast(vectors, wide_dtype(vectors.dtype))
     if weights is not None:
+        if mask is not None:  # a NaN must not reach the gradient either
+            weights = ops.where(mask, weights, ops.zeros_like(weights))
         x = x * ops.cast(ops.expand_dims(weights, -1), x.dtype)
     if mask is None:
         mask = ops.ones_like(vectors[..., 0], dtype="bool")

@@ -5,6 +5,7 @@ import math
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_recsys._checks import check_int
 from keras_recsys._lookup import read_rows, split_digits
@@ -63,6 +64,7 @@ class CompositionalEmbedding(PartitionedEmbedding):
         inputs: As in `QREmbedding`.
         weights: As in `QREmbedding`.
         source: As in `QREmbedding`.
+        padding_mask: As in `QREmbedding`.
 
     Returns:
         Tensor of shape `inputs.shape + (output_dim,)`, or `inputs.shape + (k,
@@ -197,8 +199,18 @@ class CompositionalEmbedding(PartitionedEmbedding):
         if self.partition == "mixed_radix":
             return split_digits(ids, self.sizes[:-1])
         if self.partition == "given":
-            return [read_rows(classes, ids, "int32") for classes in self.classes]
+            rows = [read_rows(classes, ids, "int32") for classes in self.classes]
+            return [ops.maximum(row, 0) for row in rows]
         return [split_digits(ids, [size])[0] for size in self.sizes]
+
+    def _read_parts(self, ids):
+        parts = super()._read_parts(ids)
+        if self.partition == "given":  # loud until the classes are loaded
+            loaded = read_rows(self.classes[0], ids, "int32") >= 0
+            zero = ops.zeros((), parts[0].dtype)
+            unset = ops.where(loaded, zero, zero + float("nan"))
+            parts[0] = parts[0] + ops.expand_dims(unset, -1)
+        return parts
 
     def _add_classes(self, index):
         """Adds the classes of one partition; -1, no class, until they are loaded."""

@@ -47,6 +47,8 @@ class FullEmbedding(IdEmbedding):
             of a bag; with `pooling="sum"` only.
         source: Optional str, the feature that the ids come from, named where an id is
             refused.
+        padding_mask: Optional boolean tensor of the shape of `inputs`, `True` keeps:
+            what is pooled and regularized. Made by `mask_zero` if not given.
 
     Returns:
         Tensor of shape `inputs.shape + (output_dim,)`, or `inputs.shape[:-1] +

@@ -35,6 +35,7 @@ class HashEmbedding(IdEmbedding):
         inputs: As in `FullEmbedding`.
         weights: As in `FullEmbedding`.
         source: As in `FullEmbedding`.
+        padding_mask: As in `FullEmbedding`.
 
     Returns:
         As in `FullEmbedding`.

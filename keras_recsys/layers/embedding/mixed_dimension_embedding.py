@@ -14,9 +14,9 @@ class MixedDimensionEmbedding(IdEmbedding):
 
         output = embeddings[i] @ projection
 
-    Rare ids are given less width than frequent ones: `keras_recsys.memory.mixed_dimensions`
-    finds the widths of a list of vocabularies. Without a projection, where both widths are
-    equal, it is a `FullEmbedding`.
+    Rare ids are given less width than frequent ones:
+    `keras_recsys.memory.mixed_dimensions` finds the widths of a list of vocabularies.
+    Without a projection, where both widths are equal, it is a `FullEmbedding`.
 
     Args:
         input_dim: Positive int, number of ids, `0 .. input_dim - 1`.
@@ -38,6 +38,7 @@ class MixedDimensionEmbedding(IdEmbedding):
         inputs: As in `FullEmbedding`.
         weights: As in `FullEmbedding`.
         source: As in `FullEmbedding`.
+        padding_mask: As in `FullEmbedding`.
 
     Returns:
         As in `FullEmbedding`.

@@ -70,6 +70,8 @@ class QREmbedding(PartitionedEmbedding):
             the rows of each table, so that `"multiply"` has them twice, as in DLRM.
         source: Optional str, the feature that the ids come from, named where an id is
             refused.
+        padding_mask: Optional boolean tensor of the shape of `inputs`, `True` keeps:
+            what is pooled and regularized. Made by `mask_zero` if not given.
 
     Returns:
         Tensor of shape `inputs.shape + (output_dim,)`, or `inputs.shape + (2,

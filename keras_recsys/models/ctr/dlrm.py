@@ -116,7 +116,6 @@ def build_dlrm(
             name=f"{name}_fields",
         )
     numbers = join_numbers(columns, features, name=name)
-    parts = []
     if numbers is not None:
         x = mlp(
             numbers,
@@ -130,12 +129,11 @@ def build_dlrm(
             embedding_dim, activation=activation, name=f"{name}_bottom"
         )(x)
         vectors = [bottom, *vectors]
-        parts = [bottom]
-    dots = keras_rs.layers.DotInteraction(name=f"{name}_dots")(vectors)
-    if parts:
-        dots = keras.layers.Concatenate(name=f"{name}_joined")([*parts, dots])
+    x = dots = keras_rs.layers.DotInteraction(name=f"{name}_dots")(vectors)
+    if numbers is not None:
+        x = keras.layers.Concatenate(name=f"{name}_joined")([vectors[0], dots])
     x = mlp(
-        dots,
+        x,
         top_units,
         activation=activation,
         dropout=dropout,
@@ -143,8 +141,7 @@ def build_dlrm(
         name=f"{name}_top",
     )
     logit = keras.layers.Dense(1, use_bias=False, name=f"{name}_logit")(x)
-    logits = [logit]
-    if numbers is not None:
-        logits.append(NotANumber(name=f"{name}_not-a-number")(numbers))
-    probability = layers.ClickProbability(name=f"{name}_probability")(logits)
+    watched = [dots] if numbers is None else [numbers, dots]
+    guard = NotANumber(name=f"{name}_not-a-number")(watched)
+    probability = layers.ClickProbability(name=f"{name}_probability")([logit, guard])
     return NamedModel(inputs, {"probability": probability}, name=name)

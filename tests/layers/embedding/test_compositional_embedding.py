@@ -249,3 +249,12 @@ def test_many_given_classes_need_a_word():
     with pytest.raises(ValueError, match="`assume_complementary` must be True"):
         CompositionalEmbedding(n, 1, partition=partition)
     CompositionalEmbedding(n, 1, partition=partition, assume_complementary=True)
+
+
+def test_given_classes_that_are_not_loaded_are_loud():
+    layer = CompositionalEmbedding(11, 3, partition=[BRAND, RANK])
+    layer.build()
+    again = CompositionalEmbedding.from_config(layer.get_config())
+    assert np.isnan(array(again(IDS))).all()
+    again.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(array(again(IDS)), array(layer(IDS)))

@@ -225,3 +225,73 @@ def test_grows_without_moving_a_vector(out_of_range):
         )
     with pytest.raises(ValueError, match="at least that of now, 11.*'city'.*10"):
         layer.grow(10)
+
+
+@pytest.mark.parametrize("dtype", ["int64", "uint64", "uint32"])
+def test_mod_of_ids_beyond_the_backend(dtype):
+    ids = {
+        "int64": [2**32 + 1, 2**40, -1],
+        "uint64": [2**63 + 5, 2**64 - 1, 7],
+        "uint32": [2**32 - 1, 3, 0],
+    }[dtype]
+    layer = FullEmbedding(1000, 1, out_of_range="mod")
+    layer.build()
+    layer.set_weights([np.arange(1000.0)[:, None]])
+    got = array(layer(np.array(ids, dtype)))[:, 0]
+    np.testing.assert_array_equal(got, [i % 1000 for i in ids])
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        got = array(layer(tf.constant(ids, dtype)))[:, 0]
+        np.testing.assert_array_equal(got, [i % 1000 for i in ids])
+
+
+def test_mask_by_hand():
+    layer = FullEmbedding(4, 1, pooling="sum", embeddings_regularizer="l2")
+    layer.build()
+    layer.set_weights([np.array([[1.0], [2.0], [3.0], [4.0]])])
+    mask = np.array([[True, False, True]])
+    got = array(layer(np.array([[3, 1, 0]]), padding_mask=mask))
+    np.testing.assert_array_equal(got, [[5.0]])
+    (loss,) = layer.losses
+    assert float(array(loss)) == pytest.approx(0.01 * (16 + 1))
+
+
+def test_padding_is_not_regularized():
+    layer = FullEmbedding(4, 1, mask_zero=True, embeddings_regularizer="l2")
+    losses = []
+    for width in (1, 5):
+        ids = np.zeros((2, width), "int32")
+        ids[:, 0] = 2
+        layer(ids)
+        losses.append(float(array(layer.losses[0])))
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(3, 3, 1), (3,), (3, 1), (1, 3)])
+def test_weights_have_the_shape_of_the_ids(shape):
+    layer = FullEmbedding(4, 1, pooling="sum")
+    with pytest.raises(ValueError, match=r"shape of `inputs`, \(3, 3\)"):
+        layer(np.ones((3, 3), "int32"), weights=np.ones(shape, "float32"))
+
+
+def test_weight_of_padding_may_be_anything():
+    layer = FullEmbedding(4, 1, pooling="sum", mask_zero=True)
+    layer.build()
+    weights = np.array([[2.0, np.nan]], "float32")
+    ids = np.array([[1, 0]])
+    got, (gradient,) = output_and_gradients(
+        layer, ids, np.ones((1, 1)), call={"weights": weights}
+    )
+    assert np.isfinite(got).all()
+    np.testing.assert_array_equal(gradient[:, 0], [0, 2, 0, 0])
+
+
+def test_oov_starts_as_the_table():
+    layer = FullEmbedding(4, 1, embeddings_initializer="ones", out_of_range="oov")
+    np.testing.assert_array_equal(array(layer(np.array([9])))[0], [1.0])
+
+
+def test_more_ids_than_int64_are_refused():
+    with pytest.raises(ValueError, match=r"at most 2\*\*63 - 1"):
+        FullEmbedding(2**63, 1)

@@ -428,3 +428,13 @@ def test_for_vocab_makes_a_plain_table_of_a_small_one():
         assert array(layer(np.array([3]))).shape == (1, 6)
     assert type(QREmbedding.for_vocab(51, 6, threshold=50)) is QREmbedding
     assert type(QREmbedding.for_vocab(50, 6, threshold=50)) is FullEmbedding
+
+
+def test_for_vocab_loses_no_argument():
+    small = QREmbedding.for_vocab(100, 4, activity_regularizer="l2", pooling="sum")
+    assert small.activity_regularizer is not None
+    assert small.pooling == "sum"
+    with pytest.raises((TypeError, ValueError), match="zero_msked"):
+        QREmbedding.for_vocab(100, 4, zero_msked=True)
+    with pytest.raises(ValueError, match="`combiner` must not be 'stack'"):
+        QREmbedding.for_vocab(100, 4, combiner="stack")

@@ -159,3 +159,38 @@ def test_a_missing_number_is_loud(numbers, bad):
     model.compile("auto", "binary_crossentropy")
     loss = model.train_on_batch(x, np.zeros((6, 1), "float32"))
     assert np.isnan(loss)
+
+
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_an_id_outside_is_loud_where_it_is_nan(jit_compile):
+    features = [
+        CategoricalFeature("user", 300, out_of_range="nan"),
+        CategoricalFeature("city", 5, out_of_range="nan"),
+    ]
+    model = build_dlrm(features, **SETTINGS)
+    x = {"user": X["user"].copy(), "city": X["city"]}
+    x["user"][4] = 999
+    model.compile("auto", "binary_crossentropy", jit_compile=jit_compile)
+    got = model.predict(x, verbose=0)["probability"]
+    assert np.flatnonzero(np.isnan(got)).tolist() == [4]
+    assert np.isnan(model.train_on_batch(x, np.zeros((6, 1), "float32")))
+
+
+def test_padding_is_not_regularized():
+    features = [
+        CategoricalFeature("user", 300),
+        SequenceFeature("genres", 6),
+    ]
+    model = build_dlrm(features, **SETTINGS, embeddings_regularizer="l2")
+    losses = []
+    for width in (1, 2, 20):
+        genres = np.zeros((6, width), "int32")
+        genres[:, 0] = 3
+        model({"user": X["user"], "genres": genres})
+        losses.append(float(sum(model.losses)))
+    np.testing.assert_allclose(losses, losses[0], rtol=1e-6)
+
+
+def test_stacked_tables_have_no_dots():
+    with pytest.raises(ValueError, match="`combiner` must be one of.*'stack'"):
+        build_dlrm(FEATURES, combiner="stack")
