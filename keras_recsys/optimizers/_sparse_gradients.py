@@ -33,11 +33,13 @@ def sum_duplicates(gradient):
     """
     import tensorflow as tf
 
-    if gradient.indices.shape[0] == 1:  # which XLA cannot handle as "up to one"
-        return gradient
-    indices, places = tf.unique(gradient.indices)
+    # XLA fails for "up to one" row, which could mean a broadcast: the first row comes
+    # once more, as 0.
+    values = tf.concat([gradient.values, tf.zeros_like(gradient.values[:1])], axis=0)
+    indices = tf.concat([gradient.indices, gradient.indices[:1]], axis=0)
+    indices, places = tf.unique(indices)
     values = tf.math.unsorted_segment_sum(
-        gradient.values, places, tf.size(indices, out_type=places.dtype)
+        values, places, tf.size(indices, out_type=places.dtype)
     )
     return tf.IndexedSlices(values, indices, gradient.dense_shape)
 

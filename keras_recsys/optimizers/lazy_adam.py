@@ -42,8 +42,8 @@ class LazyAdam(SparseOptimizer):
             `gradient_accumulation_steps`, which touch whole tables.
 
     Example:
-    >>> LazyAdam(0.01).name
-    'lazy_adam'
+    >>> LazyAdam(0.01, amsgrad=True).amsgrad
+    True
 
     Reference:
         Kingma and Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015;

@@ -402,10 +402,13 @@ def test_install_makes_an_environment_with_the_pinned_requirements(
 
 def test_list_says_what_is_there(fake_peer, capsys):
     peers.main(["list"])
-    deepctr, fake = capsys.readouterr().out.strip().split("\n")
-    assert "not installed" in deepctr
-    assert "deepctr==0.9.4" in deepctr
-    assert str(fake_peer) in fake
+    lines = capsys.readouterr().out.strip().split("\n")
+    by_name = {line.split()[0]: line for line in lines}
+    assert set(by_name) == set(peers.PEERS)
+    assert "not installed" in by_name["deepctr"]
+    assert "deepctr==0.9.4" in by_name["deepctr"]
+    assert "torch==" in by_name["torch"]
+    assert any(str(fake_peer) in line for line in lines)
 
 
 def test_a_runner_answers_one_line_a_command(fake_peer, tmp_path):

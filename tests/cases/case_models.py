@@ -47,7 +47,7 @@ BUILDERS = {
             "bottom_units": (5,),
             "top_units": (6, 3),
             "dropout": 0.2,
-            "qr_threshold": 8,
+            "qr_threshold": 9,
             "seed": 1,
         },
     ),

@@ -35,7 +35,8 @@ def fitted(kind, epochs=1):
 
 def test_every_public_layer_and_builder_is_tried():
     assert set(LAYERS) == set(layers.__all__)
-    assert {build.__name__ for build, _ in BUILDERS.values()} == set(models.__all__)
+    builders = {name for name in models.__all__ if name.startswith("build_")}
+    assert {build.__name__ for build, _ in BUILDERS.values()} == builders
 
 
 @pytest.mark.parametrize("kind", BUILDERS)

@@ -111,7 +111,9 @@ class IdEmbedding(keras.layers.Layer):
             and isinstance(inputs, np.ndarray)
             and inputs.dtype.kind in "iu"
         ):  # before ids are cut to what the backend has
-            inputs = np.mod(inputs, np.asarray(self.input_dim).astype(inputs.dtype))
+            wide = "uint64" if inputs.dtype == "uint64" else "int64"
+            size = np.asarray(self.input_dim, wide)
+            inputs = np.mod(inputs.astype(wide), size).astype("int64")
         return super().__call__(narrow_array(inputs), *args, **kwargs)
 
     def call(self, inputs, weights=None, source=None, padding_mask=None):
