@@ -488,7 +488,7 @@ def test_case_17_regularized_builders_stay_sparse(kind):
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(model(make_rows())["probability"]) + sum(model.losses)
     tables = [w for w in model.trainable_variables if is_table(w)]
-    assert len(tables) > 5
+    assert len(tables) >= 5
     for table, gradient in zip(
         tables, tape.gradient(loss, [t.value for t in tables]), strict=True
     ):
