@@ -33,13 +33,11 @@ def sum_duplicates(gradient):
     """
     import tensorflow as tf
 
-    # XLA fails for "up to one" row, which could mean a broadcast: the first row comes
-    # once more, as 0.
-    values = tf.concat([gradient.values, tf.zeros_like(gradient.values[:1])], axis=0)
+    # The first index comes once more at the end, since XLA fails for "up to one" row.
     indices = tf.concat([gradient.indices, gradient.indices[:1]], axis=0)
     indices, places = tf.unique(indices)
     values = tf.math.unsorted_segment_sum(
-        values, places, tf.size(indices, out_type=places.dtype)
+        gradient.values, places[:-1], tf.size(indices, out_type=places.dtype)
     )
     return tf.IndexedSlices(values, indices, gradient.dense_shape)
 

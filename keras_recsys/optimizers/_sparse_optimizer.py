@@ -52,7 +52,7 @@ class SparseOptimizer(keras.optimizers.Optimizer):
         """Shape of one state of a variable."""
         return variable.shape
 
-    def update_rows(self, gradient, weight, slots, learning_rate):
+    def update_rows(self, gradient, weight, slots, learning_rate, moves):
         """The rule.
 
         Args:
@@ -60,6 +60,9 @@ class SparseOptimizer(keras.optimizers.Optimizer):
             weight: Tensor of the same shape, rows of the variable.
             slots: Dict from name to tensor, rows of the state.
             learning_rate: Scalar tensor.
+            moves: Tensor that broadcasts to `gradient`: 1 where a row moves, and 0
+                where its gradient is 0, so that it has to stay as it is. Padding and
+                ids out of range are read as row 0, with a gradient of 0.
 
         Returns:
             Tuple of the new rows of the variable and a dict of those of the state.
@@ -93,40 +96,40 @@ class SparseOptimizer(keras.optimizers.Optimizer):
             def read(table):
                 return tf.gather(table, rows)
 
-            gradient = gradient.values
-            # Padding and ids out of range are read as row 0, with a gradient of 0.
-            moves = tf.reduce_any(gradient != 0, axis=list(range(1, gradient.ndim)))
+            gradient = ops.cast(gradient.values, variable.dtype)
+            axes = list(range(1, gradient.shape.rank))
+            moves = tf.reduce_any(gradient != 0, axis=axes, keepdims=True)
+            moves = ops.cast(moves, variable.dtype)
 
-            def write(table, values, old):
-                moved = moves
-                for _ in range(values.ndim - 1):
-                    moved = tf.expand_dims(moved, -1)
-                values = tf.where(moved, values, old)
+            def write(table, values):
                 # Several times faster than a `scatter_sub`, reading included.
                 table.scatter_update(tf.IndexedSlices(values, rows))
 
         else:
             read = tf.convert_to_tensor
+            gradient = ops.cast(gradient, variable.dtype)
+            moves = ops.ones((), variable.dtype)
 
-            def write(table, values, old):
+            def write(table, values):
                 table.assign(values)
 
-        old_weight = weight = read(variable)
+        weight = read(variable)
         if self.weight_decay is not None and self._use_weight_decay(variable):
-            weight -= weight * (rate * ops.cast(self.weight_decay, variable.dtype))
+            decay = rate * ops.cast(self.weight_decay, variable.dtype)
+            weight -= weight * (decay * moves)
         axis = self._slot_axis(variable)
-        old_state = read(state)
-        slots = [old_state] if axis is None else tf.unstack(old_state, axis=axis)
+        slots = read(state)
+        slots = [slots] if axis is None else tf.unstack(slots, axis=axis)
         weight, slots = self.update_rows(
-            ops.cast(gradient, variable.dtype),
+            gradient,
             weight,
             dict(zip(self.slots(), slots, strict=True)),
             rate,
+            moves,
         )
         slots = [slots[name] for name in self.slots()]
-        new_state = slots[0] if axis is None else tf.stack(slots, axis=axis)
-        write(state, new_state, old_state)
-        write(variable, weight, old_weight)
+        write(state, slots[0] if axis is None else tf.stack(slots, axis=axis))
+        write(variable, weight)
 
     def _slot_axis(self, variable):
         """Axis of a state along which several slots lie: behind the rows."""

@@ -71,15 +71,15 @@ class LazyAdam(SparseOptimizer):
         names = ("momentum", "velocity", *(["velocity_hat"] if self.amsgrad else []))
         return dict.fromkeys(names, 0.0)
 
-    def update_rows(self, gradient, weight, slots, learning_rate):
+    def update_rows(self, gradient, weight, slots, learning_rate, moves):
         step = ops.cast(self.iterations + 1, gradient.dtype)
         beta_1, beta_2 = (
             ops.cast(b, gradient.dtype) for b in (self.beta_1, self.beta_2)
         )
         m = slots["momentum"]
-        m = m + (gradient - m) * (1 - self.beta_1)
+        m = m + (gradient - m) * ((1 - self.beta_1) * moves)
         v = slots["velocity"]
-        v = v + (ops.square(gradient) - v) * (1 - self.beta_2)
+        v = v + (ops.square(gradient) - v) * ((1 - self.beta_2) * moves)
         state = {"momentum": m, "velocity": v}
         if self.amsgrad:
             v = state["velocity_hat"] = ops.maximum(slots["velocity_hat"], v)
@@ -88,7 +88,7 @@ class LazyAdam(SparseOptimizer):
             * ops.sqrt(1 - ops.power(beta_2, step))
             / (1 - ops.power(beta_1, step))
         )
-        return weight - m * rate / (ops.sqrt(v) + self.epsilon), state
+        return weight - m * (rate * moves) / (ops.sqrt(v) + self.epsilon), state
 
     def get_config(self):
         return {

@@ -59,7 +59,7 @@ class RowWiseAdagrad(SparseOptimizer):
     def slot_shape(self, variable):
         return variable.shape[:1]
 
-    def update_rows(self, gradient, weight, slots, learning_rate):
+    def update_rows(self, gradient, weight, slots, learning_rate, moves):
         squares = ops.square(gradient)
         axes = tuple(range(1, len(gradient.shape)))
         if axes:

@@ -55,7 +55,7 @@ class SparseAdagrad(SparseOptimizer):
     def slots(self):
         return {"accumulator": self.initial_accumulator_value}
 
-    def update_rows(self, gradient, weight, slots, learning_rate):
+    def update_rows(self, gradient, weight, slots, learning_rate, moves):
         accumulator = slots["accumulator"] + ops.square(gradient)
         step = learning_rate * gradient / ops.sqrt(accumulator + self.epsilon)
         return weight - step, {"accumulator": accumulator}

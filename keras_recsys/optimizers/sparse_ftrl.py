@@ -76,13 +76,14 @@ class SparseFtrl(SparseOptimizer):
     def slots(self):
         return {"accumulator": self.initial_accumulator_value, "linear": 0.0}
 
-    def update_rows(self, gradient, weight, slots, learning_rate):
+    def update_rows(self, gradient, weight, slots, learning_rate, moves):
         accumulator = slots["accumulator"] + ops.square(gradient)
         root = ops.sqrt(accumulator)
         sigma = (root - ops.sqrt(slots["accumulator"])) / learning_rate
         linear = slots["linear"] + gradient - sigma * weight
         quadratic = (root + self.beta) / learning_rate + 2 * self.l2
-        weight = (ops.clip(linear, -self.l1, self.l1) - linear) / quadratic
+        new = (ops.clip(linear, -self.l1, self.l1) - linear) / quadratic
+        weight = ops.where(moves > 0, new, weight)
         return weight, {"accumulator": accumulator, "linear": linear}
 
     def get_config(self):
