@@ -141,11 +141,11 @@ def build_fibinet(features, seed):
         reduction_ratio=1,
         senet_squeeze="max",
         senet_activation="sigmoid",
-        embeddings_regularizer=keras.regularizers.L2(1e-4),
+        embeddings_regularizer=keras.regularizers.L2(1e-5),
         linear_regularizer=keras.regularizers.L2(2e-5),
         seed=seed,
     )
-    optimizer = keras.optimizers.AdamW(1e-3, weight_decay=1.0)
+    optimizer = keras.optimizers.AdamW(1e-3, weight_decay=2.0)
     optimizer.exclude_from_weight_decay(var_names=SENET_KERNELS)
     model.compile(
         optimizer,
