@@ -189,8 +189,13 @@ def settle(vectors, ids, in_range, num_ids, out_of_range, name):
         in_range = _require(in_range, ids, num_ids, name)
         keep = ops.expand_dims(in_range, -1)
     # An addition, so that the gradient of the vectors passes without a further step.
-    zero = ops.zeros((), vectors.dtype)
-    return vectors + ops.where(keep, zero, zero + float("nan"))
+    return vectors + zero_or_nan(keep, vectors.dtype)
+
+
+def zero_or_nan(kept, dtype):
+    """0 where the boolean tensor `kept` is `True`, and NaN elsewhere."""
+    zero = ops.zeros((), dtype)
+    return ops.where(kept, zero, zero + float("nan"))
 
 
 def _require(in_range, ids, num_ids, name):

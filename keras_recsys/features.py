@@ -481,7 +481,6 @@ def embed_each(
     check_int("embedding_dim", embedding_dim)
     columns = normalize_numbers(inputs, features, name=name)
     check_choice("combiner", combiner, ("multiply", "add", "concat"))
-    regularized = embeddings_regularizer is not None
     owners = {}
     tables = {}
     fields = []
@@ -518,9 +517,7 @@ def embed_each(
         if isinstance(feature, SequenceFeature):
             mask = layers.PaddingMask(name=f"{name}_{feature.name}-mask")(x)
         if isinstance(tables[key], IdEmbedding):
-            # Without a regularizer nothing reads the mask.
-            masked = {} if mask is None or not regularized else {"padding_mask": mask}
-            vectors = tables[key](x, source=feature.name, **masked)
+            vectors = tables[key](x, source=feature.name, padding_mask=mask)
         else:
             vectors = tables[key](x)
         if mask is not None:

@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_recsys import layers
 from keras_recsys._checks import check_rate
+from keras_recsys._lookup import zero_or_nan
 from keras_recsys.features import NumericFeature, embed_fields
 
 
@@ -101,8 +102,7 @@ class NotANumber(keras.layers.Layer):
         kept = finite[0]
         for part in finite[1:]:
             kept = ops.logical_and(kept, part)
-        zero = ops.zeros((), self.compute_dtype)
-        return ops.where(kept, zero, zero + float("nan"))
+        return zero_or_nan(kept, self.compute_dtype)
 
     def compute_output_shape(self, input_shape):
         return (input_shape[0][0], 1)

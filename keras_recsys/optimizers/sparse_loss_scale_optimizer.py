@@ -2,12 +2,12 @@
 
 import keras
 
-from keras_recsys.optimizers._own_variables import load_variables, save_variables
+from keras_recsys.optimizers._own_variables import OwnVariables
 from keras_recsys.optimizers._sparse_gradients import check_backend, is_sparse
 
 
 @keras.saving.register_keras_serializable(package="keras_recsys")
-class SparseLossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
+class SparseLossScaleOptimizer(OwnVariables, keras.optimizers.LossScaleOptimizer):
     """Keras' dynamic loss scaling, which looks at the rows of a gradient alone.
 
     To see whether a gradient is finite, `keras.optimizers.LossScaleOptimizer` makes a
@@ -48,11 +48,3 @@ class SparseLossScaleOptimizer(keras.optimizers.LossScaleOptimizer):
     def check_finite(self, grads):
         """Whether every number of every gradient is finite, a boolean tensor."""
         return super().check_finite([g.values if is_sparse(g) else g for g in grads])
-
-    def save_own_variables(self, store):
-        """Saves its own state; Keras saves the inner optimizer by itself."""
-        save_variables(self._variables, store)
-
-    def load_own_variables(self, store):
-        """Loads its own state."""
-        load_variables(self._variables, store)

@@ -2,12 +2,12 @@
 
 import keras
 
-from keras_recsys.optimizers._own_variables import load_variables, save_variables
+from keras_recsys.optimizers._own_variables import OwnVariables
 from keras_recsys.optimizers._sparse_gradients import check_backend, unscale
 
 
 @keras.saving.register_keras_serializable(package="keras_recsys")
-class SplitOptimizer(keras.optimizers.Optimizer):
+class SplitOptimizer(OwnVariables, keras.optimizers.Optimizer):
     """Trains embedding tables with one optimizer and all other weights with another.
 
     Args:
@@ -163,14 +163,6 @@ class SplitOptimizer(keras.optimizers.Optimizer):
         """Sets averaged weights, for an optimizer that keeps averages."""
         for optimizer, part in self._parts(var_list):
             optimizer.finalize_variable_values(part)
-
-    def save_own_variables(self, store):
-        """Saves its own state; Keras saves the two optimizers by themselves."""
-        save_variables(self._variables, store)
-
-    def load_own_variables(self, store):
-        """Loads its own state."""
-        load_variables(self._variables, store)
 
     def get_config(self):
         serialize = keras.saving.serialize_keras_object

@@ -186,10 +186,12 @@ class PartitionedEmbedding(IdEmbedding):
     def _stacked(self, ids, settled, mask, weights):
         """The vectors of all tables as fields of their own."""
         parts = [settled(part) for part in self._read_parts(ids)]
-        self._regularized(self._combine(parts), mask)
-        if self.pooling is not None:
-            parts = [pool(part, mask, self.pooling, weights) for part in parts]
-        return self._combine(parts)
+        stacked = self._regularized(self._combine(parts), mask)
+        if self.pooling is None:
+            return stacked
+        return self._combine(
+            [pool(part, mask, self.pooling, weights) for part in parts]
+        )
 
     def _read_parts(self, ids):
         if self._shuffle is not None:

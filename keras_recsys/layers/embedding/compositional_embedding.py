@@ -1,6 +1,5 @@
 """`CompositionalEmbedding`, several small tables for a large vocabulary."""
 
-import itertools
 import math
 
 import keras
@@ -8,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_recsys._checks import check_int
-from keras_recsys._lookup import read_rows, split_digits
+from keras_recsys._lookup import read_rows, split_digits, zero_or_nan
 from keras_recsys.layers.embedding._partitioned_embedding import PartitionedEmbedding
 
 PARTITIONS = ("mixed_radix", "chinese_remainder")
@@ -207,9 +206,8 @@ class CompositionalEmbedding(PartitionedEmbedding):
         parts = super()._read_parts(ids)
         if self.partition == "given":  # loud until the classes are loaded
             loaded = read_rows(self.classes[0], ids, "int32") >= 0
-            zero = ops.zeros((), parts[0].dtype)
-            unset = ops.where(loaded, zero, zero + float("nan"))
-            parts[0] = parts[0] + ops.expand_dims(unset, -1)
+            loaded = ops.expand_dims(loaded, -1)
+            parts[0] = parts[0] + zero_or_nan(loaded, parts[0].dtype)
         return parts
 
     def _add_classes(self, index):
@@ -295,9 +293,9 @@ def _equal_sizes(partition, input_dim, count):
     if partition == "mixed_radix":
         return [root] * (count - 1) + [-(-input_dim // root ** (count - 1))]
     sizes = []
-    for candidate in itertools.count(max(1, root - count)):
+    candidate = max(1, root - count)
+    while len(sizes) < count or math.prod(sizes) < input_dim:
         if all(math.gcd(candidate, size) == 1 for size in sizes):
             sizes = [*sizes, candidate][-count:]
-        if len(sizes) == count and math.prod(sizes) >= input_dim:
-            return sizes
+        candidate += 1
     return sizes
