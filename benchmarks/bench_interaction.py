@@ -290,7 +290,7 @@ for _type in TYPES:
 
 
 def click_data(rows=8 * BATCH, categorical=CATEGORICAL, numeric=NUMERIC):
-    """Makes random clicks: the arrays that `runners/deepctr_fibinet.py` reads."""
+    """Makes random clicks: the arrays that `runners/deepctr_ctr.py` reads."""
     rng = np.random.default_rng(0)
     return {
         "ids": rng.integers(0, VOCAB, (rows, categorical), dtype="int32"),
@@ -326,7 +326,7 @@ def our_fibinet(vocab_sizes, num_numeric, *, jit, out_of_range):
 
 
 class OurFibinet:
-    """Our side of the race, with the commands of `runners/deepctr_fibinet.py`."""
+    """Our side of the race, with the commands of `runners/deepctr_ctr.py`."""
 
     def __init__(self, data, jit=False, out_of_range="error", batch=BATCH):
         self.data = data
@@ -399,9 +399,7 @@ class PeerFibinet:
     """DeepCTR's side, the same commands sent to a process of its own."""
 
     def __init__(self, data_path, *arguments):
-        self.process = PeerProcess(
-            "deepctr", "deepctr_fibinet.py", data_path, *arguments
-        )
+        self.process = PeerProcess("deepctr", "deepctr_ctr.py", data_path, *arguments)
         self.step = self.process.seconds("step 1")
         self.built = None
 

@@ -23,6 +23,7 @@ from harness import PeerMissing
 
 PEERS = {
     "deepctr": ["deepctr==0.9.4", "tf_keras==2.21.0", "tensorflow==2.21.0"],
+    "fuxictr": ["fuxictr==2.3.10", "torch==2.13.0"],
     "torch": ["torch==2.13.0", "numpy"],
 }
 """The pinned requirements of each peer, as `pip install` takes them."""

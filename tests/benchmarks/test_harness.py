@@ -441,4 +441,4 @@ def test_a_runner_answers_one_line_a_command(fake_peer, tmp_path):
 
 def test_a_peer_that_is_not_installed_says_how_to(fake_peer):
     with pytest.raises(harness.PeerMissing, match=r"peers\.py install deepctr"):
-        peers.PeerProcess("deepctr", "deepctr_fibinet.py")
+        peers.PeerProcess("deepctr", "deepctr_ctr.py")

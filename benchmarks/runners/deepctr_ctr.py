@@ -1,7 +1,9 @@
-"""Serves DeepCTR's FiBiNET to the benchmarks; runs in the environment `deepctr`.
+"""Serves the click models of DeepCTR to the benchmarks; runs in its environment.
 
-    python deepctr_fibinet.py DATA.npz [--batch-size 1024] [--embedding-dim 16]
+    python deepctr_ctr.py DATA.npz [--model fibinet|deepfm|dcn|dcn_matrix|xdeepfm]
+        [--batch-size 1024] [--embedding-dim 16] [--hidden-units 256,128,64]
         [--bilinear-type interaction] [--jit] [--optimizer adam|legacy_adam]
+        [--threads N]
 
 `DATA.npz` holds `ids` (rows, fields; int32), `numbers` (rows, numeric fields; float32),
 `labels` (rows,; float32) and `vocab_sizes` (fields,). Commands, one a line (see
@@ -19,11 +21,14 @@
 A training step is one call of the compiled function that `Model.fit` itself calls
 (`Model.make_train_function`), on the next batch of a repeated `tf.data` pipeline whose
 batches were cut before: no callbacks, progress bar or shuffling is timed. The L2 terms
-of DeepCTR are set to 0, since the model that it is raced against has none.
+of DeepCTR are set to 0, since the models that it is raced against have none; what no
+option names has DeepCTR's default: two cross layers, two CIN layers of 128 maps of
+which half go on, reduction ratio 3. Numbers join the input of the DNN and the linear
+part; they are no fields.
 """
 
-import argparse
 import importlib.metadata
+import inspect
 import os
 import sys
 import time
@@ -41,22 +46,29 @@ sys.modules["requests"] = types.ModuleType("requests")
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 import tf_keras  # noqa: E402
+from ctr_shared import CtrRunner, load_data, make_parser  # noqa: E402
 from deepctr.feature_column import DenseFeat, SparseFeat  # noqa: E402
-from deepctr.models import FiBiNET  # noqa: E402
+from deepctr.models import DCN, DeepFM, FiBiNET, xDeepFM  # noqa: E402
 
 OPTIMIZERS = {
     "adam": tf_keras.optimizers.Adam,
     "legacy_adam": tf_keras.optimizers.legacy.Adam,
 }
 
+MODELS = {
+    "fibinet": (FiBiNET, {"reduction_ratio": 3}),
+    "deepfm": (DeepFM, {}),
+    "dcn": (DCN, {"cross_parameterization": "vector"}),
+    "dcn_matrix": (DCN, {"cross_parameterization": "matrix"}),
+    "xdeepfm": (xDeepFM, {"cin_layer_size": (128, 128)}),
+}
+"""The builder of each model and what it is called with."""
 
-class Runner:
-    """Holds the data and the model between commands."""
 
-    def __init__(self, args, data):
-        self.args = args
-        self.data = data
-        self.step_function = self.iterator = self.model = None
+class Runner(CtrRunner):
+    """Trains the models of DeepCTR."""
+
+    commands = (*CtrRunner.commands, "export", "save")
 
     def build(self):
         """Makes and compiles the model, from the inputs to the optimizer."""
@@ -68,14 +80,17 @@ class Runner:
             for i, size in enumerate(self.data["vocab_sizes"])
         ]
         columns += [DenseFeat(f"n{i}") for i in range(self.data["numbers"].shape[1])]
-        self.model = FiBiNET(
+        builder, options = MODELS[self.args.model]
+        names = inspect.signature(builder).parameters
+        no_l2 = {name: 0 for name in names if name.startswith("l2_reg")}
+        if self.args.model == "fibinet":
+            options = {**options, "bilinear_type": self.args.bilinear_type}
+        self.model = builder(
             columns,
             columns,
-            bilinear_type=self.args.bilinear_type,
-            reduction_ratio=3,
-            dnn_hidden_units=(256, 128, 64),
-            l2_reg_linear=0,
-            l2_reg_embedding=0,
+            dnn_hidden_units=self.args.hidden_units,
+            **options,
+            **no_l2,
         )
         self.model.compile(
             OPTIMIZERS[self.args.optimizer](),
@@ -86,21 +101,6 @@ class Runner:
         parameters = int(sum(np.prod(w.shape) for w in self.model.trainable_weights))
         return {"seconds": seconds, "parameters": parameters}
 
-    def first_step(self):
-        """Makes the training function and runs its first step."""
-        self.iterator = iter(self._batches())
-        start = time.perf_counter()
-        self.step_function = self.model.make_train_function()
-        loss = self._one_step()
-        return {"seconds": time.perf_counter() - start, "loss": loss}
-
-    def step(self, count="1"):
-        """Runs training steps."""
-        start = time.perf_counter()
-        for _ in range(int(count)):
-            loss = self._one_step()
-        return {"seconds": time.perf_counter() - start, "loss": loss}
-
     def export(self, path):
         """Writes a SavedModel for serving, the quickest of the two ways."""
         self.model.export(path)
@@ -109,53 +109,34 @@ class Runner:
         """Writes a SavedModel in the older way."""
         self.model.save(path, save_format="tf")
 
-    def warm(self):
-        """Builds and trains a model of two fields."""
-        small = {
-            "ids": self.data["ids"][:8, :2],
-            "numbers": self.data["numbers"][:8, :1],
-            "labels": self.data["labels"][:8],
-            "vocab_sizes": self.data["vocab_sizes"][:2],
-        }
-        args = argparse.Namespace(**{**vars(self.args), "batch_size": 8})
-        other = Runner(args, small)
-        other.build()
-        other.first_step()
-
     def versions(self):
         """Gives the versions of what is raced."""
         names = ("deepctr", "tf_keras", "tensorflow", "keras")
         return {name: importlib.metadata.version(name) for name in names}
 
+    def _batches(self):
+        columns, labels = self._columns()
+        inputs = {name: column[..., None] for name, column in columns.items()}
+        return tf.data.Dataset.from_tensor_slices((inputs, labels[..., None])).repeat()
+
+    def _make_step(self):
+        self.step_function = self.model.make_train_function()
+
     def _one_step(self):
         return float(self.step_function(self.iterator)["loss"])
-
-    def _batches(self):
-        size = self.args.batch_size
-        count = len(self.data["labels"]) // size
-        inputs = {}
-        for letter, key in (("c", "ids"), ("n", "numbers")):
-            columns = self.data[key][: count * size].T
-            for i, column in enumerate(columns):
-                inputs[f"{letter}{i}"] = column.reshape(count, size, 1)
-        labels = self.data["labels"][: count * size].reshape(count, size, 1)
-        return tf.data.Dataset.from_tensor_slices((inputs, labels)).repeat()
 
 
 def main():
     """Parses the arguments and serves."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("data")
-    parser.add_argument("--batch-size", type=int, default=1024)
-    parser.add_argument("--embedding-dim", type=int, default=16)
+    parser = make_parser(list(MODELS))
     parser.add_argument("--bilinear-type", default="interaction")
     parser.add_argument("--jit", action="store_true")
     parser.add_argument("--optimizer", choices=sorted(OPTIMIZERS), default="adam")
     args = parser.parse_args()
-    with np.load(args.data) as data:
-        runner = Runner(args, dict(data))
-    names = ("warm", "build", "first_step", "step", "export", "save", "versions")
-    serve({name: getattr(runner, name) for name in names}, REPLY)
+    if args.threads:
+        tf.config.threading.set_intra_op_parallelism_threads(args.threads)
+        tf.config.threading.set_inter_op_parallelism_threads(args.threads)
+    serve(Runner(args, load_data(args.data)).handlers(), REPLY)
 
 
 if __name__ == "__main__":
