@@ -7,9 +7,11 @@
 - `memory`: what embedding tables cost, before any is made.
 - `data`: vocabularies, splits and `tf.data` pipelines.
 - `serving`: export as a SavedModel.
+- `analysis`: figures of a model on rows with known answers.
 """
 
 from keras_recsys import (
+    analysis,
     data,
     features,
     layers,
@@ -26,6 +28,7 @@ __all__ = [
     "NumericFeature",
     "SequenceFeature",
     "__version__",
+    "analysis",
     "data",
     "features",
     "layers",
