@@ -12,6 +12,11 @@ from keras_recsys.optimizers._sparse_gradients import (
     unscale,
 )
 
+# Rows of a table for each id of a batch up to which all rows are updated at once, and
+# rows above which this is not even considered.
+ROWS_AN_ID = 2
+LARGE_TABLE = 2**18
+
 _REFUSED = {
     "use_ema": "an average of every row would have to move at each step",
     "gradient_accumulation_steps": (
@@ -86,32 +91,62 @@ class SparseOptimizer(keras.optimizers.Optimizer):
         """Updates one variable, or the rows of it that `gradient` has."""
         import tensorflow as tf
 
+        if not is_sparse(gradient):
+            self._update(gradient, variable, learning_rate)
+            return
+        # Sums of duplicates here and not before: devices are summed before they come.
+        num_rows = variable.shape[0]
+
+        def few_rows():
+            summed = sum_duplicates(gradient)
+            self._update(summed.values, variable, learning_rate, summed.indices)
+
+        def all_rows():
+            summed = tf.math.unsorted_segment_sum(
+                gradient.values, gradient.indices, num_rows
+            )
+            self._update(summed, variable, learning_rate, is_table=True)
+
+        # A batch that reads about as many rows as there are costs less without a list
+        # of the distinct ones; either way a step follows the batch.
+        if num_rows > LARGE_TABLE:
+            few_rows()
+        else:
+            is_small = tf.size(gradient.indices) * ROWS_AN_ID >= num_rows
+            tf.cond(is_small, all_rows, few_rows)
+
+    def _update(self, gradient, variable, learning_rate, rows=None, is_table=False):
+        """Applies the rule to all of a variable, or to the distinct `rows` of it.
+
+        Args:
+            gradient: Tensor, the gradient of the variable or of its rows.
+            variable: The variable.
+            learning_rate: Scalar.
+            rows: Integer tensor, or `None` for all of the variable.
+            is_table: Whether rows whose gradient is 0 wait, as `rows` do.
+        """
+        import tensorflow as tf
+
         state = self._states[self._get_variable_index(variable)].value
         rate = ops.cast(learning_rate, variable.dtype)
-        if is_sparse(gradient):
-            # Here and not before, since devices are summed before they come here.
-            gradient = sum_duplicates(gradient)
-            rows = gradient.indices
-
-            def read(table):
-                return tf.gather(table, rows)
-
-            gradient = ops.cast(gradient.values, variable.dtype)
+        gradient = ops.cast(gradient, variable.dtype)
+        moves = ops.ones((), variable.dtype)
+        if rows is not None or is_table:
             axes = list(range(1, gradient.shape.rank))
             moves = tf.reduce_any(gradient != 0, axis=axes, keepdims=True)
             moves = ops.cast(moves, variable.dtype)
 
-            def write(table, values):
+        def read(table):
+            return (
+                tf.convert_to_tensor(table) if rows is None else tf.gather(table, rows)
+            )
+
+        def write(table, values):
+            if rows is None:
+                table.assign(values)
+            else:
                 # Several times faster than a `scatter_sub`, reading included.
                 table.scatter_update(tf.IndexedSlices(values, rows))
-
-        else:
-            read = tf.convert_to_tensor
-            gradient = ops.cast(gradient, variable.dtype)
-            moves = ops.ones((), variable.dtype)
-
-            def write(table, values):
-                table.assign(values)
 
         weight = read(variable)
         if self.weight_decay is not None and self._use_weight_decay(variable):

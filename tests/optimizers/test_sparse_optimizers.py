@@ -34,6 +34,7 @@ from keras_recsys.optimizers import (
     SparseFtrl,
     SparseLossScaleOptimizer,
     SplitOptimizer,
+    _sparse_optimizer,
 )
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -386,12 +387,35 @@ SMALL_STEPS = {
         ("lazy_adam_plain", "mixed_bfloat16"),
     ],
 )
-def test_step_makes_nothing_as_large_as_the_table(name, policy):
+def test_step_makes_nothing_as_large_as_a_large_table(name, policy, monkeypatch):
+    monkeypatch.setattr(_sparse_optimizer, "LARGE_TABLE", VOCAB - 1)
     keras.config.set_dtype_policy(policy)
     optimizer = SMALL_STEPS[name]()
     if policy == "mixed_float16":
         optimizer = SparseLossScaleOptimizer(optimizer, 16.0)
     assert not large_tensors(optimizer)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"{name}_plain" for name in OPTIMIZERS),
+        "amsgrad_clipvalue",
+        "lazy_adam_weight_decay",
+    ],
+)
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_small_and_large_tables_step_alike(name, jit_compile, monkeypatch):
+    """Both ways to update rows: all at once, and by a list of the distinct ones."""
+    x, y = make_data(batches=4)
+    trained = []
+    for rows_an_id in (0, 10**6):  # of which one is always and one never enough
+        monkeypatch.setattr(_sparse_optimizer, "ROWS_AN_ID", rows_an_id)
+        model = make_model(SMALL_STEPS[name](), jit_compile=jit_compile)
+        model.fit(x, y, 8, verbose=0)
+        states = [v.numpy() for v in model.optimizer.variables]
+        trained.append([*model.get_weights(), *states])
+    assert_close(*trained, rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize(
