@@ -235,7 +235,7 @@ class BaseLookup(keras.layers.Layer):
         ids = rows.with_flat_values(self._ids(rows.flat_values))
         if not vocabulary.padding:
             return ids
-        return self._pad(ids, max_len, inputs.shape[0])
+        return pad_ids(ids, max_len, inputs.shape[0])
 
     def compute_output_shape(self, input_shape):
         if self.vocabulary.separator is None:
@@ -261,14 +261,15 @@ class BaseLookup(keras.layers.Layer):
         ids = self.index_lookup(values) + self.first_id
         return tf.cast(ids, self.vocabulary.id_dtype)
 
-    def _pad(self, ids, max_len, batch_size):
-        """Returns ragged ids in rows of `max_len`, or as long as the longest."""
-        import tensorflow as tf
 
-        ids = ids.to_tensor(0, shape=(None, max_len))
-        if max_len is None:  # at least one column, since nothing can pool over none
-            ids = tf.pad(ids, [[0, 0], [0, tf.maximum(1 - tf.shape(ids)[1], 0)]])
-        return tf.ensure_shape(ids, (batch_size, max_len))  # known, if it was before
+def pad_ids(ids, max_len, batch_size):
+    """Returns ragged ids in rows of `max_len`, or as long as the longest."""
+    import tensorflow as tf
+
+    ids = ids.to_tensor(0, shape=(None, max_len))
+    if max_len is None:  # at least one column, since nothing can pool over none
+        ids = tf.pad(ids, [[0, 0], [0, tf.maximum(1 - tf.shape(ids)[1], 0)]])
+    return tf.ensure_shape(ids, (batch_size, max_len))  # known, if it was before
 
 
 def check_padding_and_separator(padding, separator):

@@ -4,6 +4,7 @@ from keras_recsys._checks import check_int
 from keras_recsys.data._base_vocabulary import (
     check_padding_and_separator,
     check_vocabularies,
+    pad_ids,
 )
 from keras_recsys.data._counting import ValueCounts
 from keras_recsys.data.vocabulary import Vocabulary
@@ -112,8 +113,10 @@ def encode_dataset(dataset, vocabularies, *, max_len=None):
         max_len: Length of the rows of ids, a positive int for all columns of several
             values a row, or a dict from column name to int; the first `max_len` values
             are kept. Columns of several values a row are those of a vocabulary with a
-            separator, and ragged ones of a vocabulary with padding. Defaults to `None`,
-            the length of the longest row of each batch, at least 1.
+            separator, and ragged ones of a vocabulary with padding. A dict may also
+            name ragged columns without a vocabulary, which hold ids already and are
+            only padded. Defaults to `None`, the length of the longest row of each
+            batch, at least 1; so is `None` in a dict.
 
     Returns:
         A `tf.data.Dataset` of the same structure with ids of `id_dtype`: in the shape
@@ -159,6 +162,8 @@ def encode_dataset(dataset, vocabularies, *, max_len=None):
             name: lookup.look_up(columns[name], lengths.get(name))
             for name, lookup in lookups.items()
         }
+        for name in set(lengths) - set(lookups):
+            ids[name] = pad_ids(columns[name], lengths[name], columns[name].shape[0])
         encoded = {**columns, **ids}
         return (encoded, *rest) if is_tuple else encoded
 
@@ -289,7 +294,16 @@ def _lengths(max_len, vocabularies, columns):
         return {}
     if isinstance(max_len, dict):
         for name, length in max_len.items():
-            check_int(f"max_len[{name!r}]", length)
+            if length is not None:
+                check_int(f"max_len[{name!r}]", length)
+        several += [
+            name
+            for name, column in columns.items()
+            if name not in vocabularies
+            and isinstance(column, tf.RaggedTensorSpec)
+            and column.dtype.is_integer
+            and column.shape.rank == 2
+        ]
         unfit = [name for name in max_len if name not in several]
     else:
         check_int("max_len", max_len)
@@ -298,6 +312,7 @@ def _lengths(max_len, vocabularies, columns):
     if unfit:
         raise ValueError(
             "`max_len` must be for columns of a vocabulary with a separator, or ragged "
-            f"ones of a vocabulary with padding, here {several}. Received: {unfit}."
+            "ones of a vocabulary with padding, or in a dict ragged ones of ids, here "
+            f"{several}. Received: {unfit}."
         )
     return max_len
