@@ -4,6 +4,16 @@ import keras
 import numpy as np
 from keras import ops
 
+# Initializers whose numbers do not depend on the shape.
+SHAPELESS = (
+    keras.initializers.Constant,
+    keras.initializers.Zeros,
+    keras.initializers.Ones,
+    keras.initializers.RandomNormal,
+    keras.initializers.RandomUniform,
+    keras.initializers.TruncatedNormal,
+)
+
 
 def clone(initializer, index):
     """A copy of `initializer` for the `index`-th weight that it fills.
@@ -41,20 +51,34 @@ class Stacked(keras.initializers.Initializer):
                 seed=initializer.seed,
             )
             return wider(shape, dtype=dtype)
-        if isinstance(
-            initializer,
-            (
-                keras.initializers.Constant,
-                keras.initializers.Zeros,
-                keras.initializers.Ones,
-                keras.initializers.RandomNormal,
-                keras.initializers.RandomUniform,
-                keras.initializers.TruncatedNormal,
-            ),
-        ):  # the values do not depend on the shape
+        if isinstance(initializer, SHAPELESS):
             return initializer(shape, dtype=dtype)
         return ops.stack(
             [clone(initializer, i)(shape[1:], dtype=dtype) for i in range(count)]
+        )
+
+
+class RowBlocks(keras.initializers.Initializer):
+    """Fills a table as several tables one below the other, each drawn for itself.
+
+    Args:
+        initializer: Initializer of each.
+        rows: How many rows each has.
+    """
+
+    def __init__(self, initializer, rows):
+        self.initializer = initializer
+        self.rows = rows
+
+    def __call__(self, shape, dtype=None):
+        """Draws the tables."""
+        if isinstance(self.initializer, SHAPELESS):
+            return self.initializer(shape, dtype=dtype)
+        return ops.concatenate(
+            [
+                clone(self.initializer, i)((rows, *shape[1:]), dtype=dtype)
+                for i, rows in enumerate(self.rows)
+            ]
         )
 
 

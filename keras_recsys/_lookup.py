@@ -64,41 +64,45 @@ def safe_ids(ids, num_ids, out_of_range):
     Args:
         ids: Tensor of any integer dtype, or of a float dtype that can count to
             `num_ids`.
-        num_ids: Number of ids in the vocabulary.
+        num_ids: Number of ids in the vocabulary; or a tuple of ints below 2**31, one
+            for each vocabulary that the last axis of `ids` runs over.
         out_of_range: `"mod"` wraps; all others read row 0 and leave the answer to
             `settle` and the layer.
 
     Returns:
-        Tuple of the ids in `id_dtype(num_ids)` and a boolean tensor of the same shape,
-        `True` where the id was in `[0, num_ids)`.
+        Tuple of the ids in `id_dtype` of the largest `num_ids` and a boolean tensor of
+        the same shape, `True` where the id was in `[0, num_ids)`.
 
     Raises:
         ValueError: If the dtype of `ids` cannot hold the ids.
     """
     dtype = keras.backend.standardize_dtype(ids.dtype)
-    if dtype in _EXACT_BELOW and num_ids > _EXACT_BELOW[dtype]:
+    largest = max(num_ids) if isinstance(num_ids, tuple) else num_ids
+    if dtype in _EXACT_BELOW and largest > _EXACT_BELOW[dtype]:
         raise ValueError(
             f"`inputs` must be integers: {dtype} merges ids above "
-            f"{_EXACT_BELOW[dtype]}. Received: inputs of dtype {dtype} for {num_ids} "
+            f"{_EXACT_BELOW[dtype]}. Received: inputs of dtype {dtype} for {largest} "
             "ids. Declare the input with `dtype='int32'` or `'int64'`."
         )
     if dtype == "bool":
         raise ValueError("`inputs` must be integers. Received: inputs of dtype bool.")
-    target = id_dtype(num_ids)
+    target = id_dtype(largest)
     beyond = None
     if dtype == "uint64" and out_of_range == "mod":
         # The cast takes 2**64 from those above int64.
-        beyond = ops.cast(ops.cast(ids, "int64") < 0, "int64") * (2**64 % num_ids)
+        rest = np.array(2**64 % np.array(num_ids, object), "int64")
+        beyond = ops.cast(ops.cast(ids, "int64") < 0, "int64") * rest
     if dtype.startswith("uint"):
         dtype = "int64" if dtype in ("uint32", "uint64") else "int32"
         ids = ops.cast(ids, dtype)
     elif dtype in ("int8", "int16"):
         dtype = "int32"
         ids = ops.cast(ids, dtype)
-    if dtype == "int32" and num_ids > _INT32_MAX:
+    if dtype == "int32" and largest > _INT32_MAX:
         in_range = ids >= 0
     else:
-        in_range = ops.logical_and(ids >= 0, ids < num_ids)
+        sizes = ops.convert_to_tensor(num_ids, dtype=dtype)
+        in_range = ops.logical_and(ids >= 0, ids < sizes)
     if dtype in _EXACT_BELOW:
         in_range = ops.logical_and(in_range, ids == ops.floor(ids))
         if out_of_range == "mod":
@@ -108,7 +112,7 @@ def safe_ids(ids, num_ids, out_of_range):
             )
     if out_of_range == "mod":
         wide = (
-            "int64" if "int64" in (dtype, target) or num_ids > _INT32_MAX else "int32"
+            "int64" if "int64" in (dtype, target) or largest > _INT32_MAX else "int32"
         )
         modulus = ops.convert_to_tensor(num_ids, dtype=wide)
         # `ops.mod` makes int64 int32 on torch.
@@ -161,16 +165,17 @@ def read_rows(table, ids, dtype):
     return ops.cast(ops.take(table, ids, axis=0), dtype)
 
 
-def settle(vectors, ids, in_range, num_ids, out_of_range, name):
+def settle(vectors, ids, in_range, num_ids, out_of_range, name, fields=None):
     """Gives ids outside the vocabulary the answer that `out_of_range` asks for.
 
     Args:
         vectors: What was read, `ids.shape + (dim,)`.
         ids: The ids as they came in.
         in_range: Boolean tensor, `ids.shape`.
-        num_ids: Number of ids in the vocabulary.
+        num_ids: Number of ids in the vocabulary, or a tuple as in `safe_ids`.
         out_of_range: The policy.
         name: What the message calls the layer.
+        fields: Tuple of the names of the vocabularies where `num_ids` is a tuple.
 
     Returns:
         Tensor like `vectors`: untouched by `"mod"` and `"oov"`, 0 for `"zero"`, NaN
@@ -186,7 +191,7 @@ def settle(vectors, ids, in_range, num_ids, out_of_range, name):
     if out_of_range == "zero":
         return ops.where(keep, vectors, ops.zeros_like(vectors))
     if out_of_range == "error":
-        in_range = _require(in_range, ids, num_ids, name)
+        in_range = _require(in_range, ids, num_ids, name, fields)
         keep = ops.expand_dims(in_range, -1)
     # An addition, so that the gradient of the vectors passes without a further step.
     return vectors + zero_or_nan(keep, vectors.dtype)
@@ -198,11 +203,8 @@ def zero_or_nan(kept, dtype):
     return ops.where(kept, zero, zero + float("nan"))
 
 
-def _require(in_range, ids, num_ids, name):
+def _require(in_range, ids, num_ids, name, fields):
     """Raises where the backend can; returns `in_range`, tied to the check."""
-    message = (
-        f"`inputs` of layer {name} must be whole ids in [0, {num_ids}). Received: "
-    )
     cure = (
         ". Make the vocabulary as large as the largest id plus one, or choose another "
         "`out_of_range`. (An id that the dtype of an input cannot hold counts as -1.)"
@@ -212,13 +214,7 @@ def _require(in_range, ids, num_ids, name):
         import tensorflow as tf
 
         if not tf.executing_eagerly():
-            extremes = [
-                f"{message}ids from",
-                tf.reduce_min(ids),
-                "to",
-                tf.reduce_max(ids),
-            ]
-            check = tf.debugging.Assert(tf.reduce_all(in_range), [*extremes, cure])
+            check = _assert(in_range, ids, num_ids, name, fields, cure)
             with tf.control_dependencies([check]):
                 return tf.identity(in_range)
     elif backend == "jax":
@@ -230,6 +226,34 @@ def _require(in_range, ids, num_ids, name):
         return in_range
     kept = ops.convert_to_numpy(in_range)
     if not kept.all():
-        bad = ops.convert_to_numpy(ids)[~kept].flat[0]
-        raise ValueError(f"{message}id {bad}{cure}")
+        bad = np.argwhere(~kept)[0]
+        if fields is not None:
+            name += f" for feature {fields[bad[-1]]!r}"
+            num_ids = num_ids[bad[-1]]
+        bad = ops.convert_to_numpy(ids)[tuple(bad)]
+        raise ValueError(f"{_allowed(name, num_ids)} Received: id {bad}{cure}")
     return in_range
+
+
+def _assert(in_range, ids, num_ids, name, fields, cure):
+    """The check of a TensorFlow graph; what it says is computed when it fails."""
+    import tensorflow as tf
+
+    def fail():
+        if fields is None:
+            told = [(name, num_ids, False, tf.reduce_min(ids), tf.reduce_max(ids))]
+        else:
+            names = [f"{name} for feature {field!r}" for field in fields]
+            parts = (tf.reduce_all(in_range, 0), tf.reduce_min(ids, 0))
+            parts = map(tf.unstack, (*parts, tf.reduce_max(ids, 0)))
+            told = zip(names, num_ids, *parts, strict=True)
+        for called, size, kept, low, high in told:
+            data = [f"{_allowed(called, size)} Received: ids from", low, "to", high]
+            tf.raw_ops.Assert(condition=kept, data=[*data, cure])
+        return False
+
+    return tf.cond(tf.reduce_all(in_range), lambda: True, fail)
+
+
+def _allowed(name, num_ids):
+    return f"`inputs` of layer {name} must be whole ids in [0, {num_ids})."

@@ -376,33 +376,32 @@ def make_inputs(features, inputs=None):
 
 
 def normalize_numbers(inputs, features, *, name="fields"):
-    """Normalizes the numeric features as they declare it.
+    """Normalizes the numeric features as they declare it, all at once.
 
     Args:
         inputs: Dict from feature name to tensor, as `make_inputs` makes it.
         features: Non-empty sequence of features.
-        name: Prefix of the layer names, `{name}_{feature}-normalized`.
+        name: Prefix of the layer name, `{name}-normalized`.
 
     Returns:
-        Dict like `inputs` in which numbers are normalized and of shape
-        `(batch_size, 1)`, by which `embed_fields` knows them; ids are passed on.
+        Tensor of shape `(batch_size, num_numbers)` in the order of the numeric
+        features, or `None` if there are none.
 
     Example:
-    >>> features = [NumericFeature("age", normalization="log")]
-    >>> normalize_numbers(make_inputs(features), features)["age"].shape
-    (None, 1)
+    >>> features = [NumericFeature("age", normalization="log"), NumericFeature("size")]
+    >>> normalize_numbers(make_inputs(features), features).shape
+    (None, 2)
     """
-    columns = dict(inputs)
-    for feature in check_features(features):
-        if isinstance(feature, NumericFeature) and len(inputs[feature.name].shape) == 1:
-            layer = layers.NumericNormalization(
-                feature.normalization,
-                mean=feature.mean,
-                std=feature.std,
-                name=f"{name}_{feature.name}-normalized",
-            )
-            columns[feature.name] = layer(inputs[feature.name])
-    return columns
+    numbers = [f for f in check_features(features) if isinstance(f, NumericFeature)]
+    if not numbers:
+        return None
+    layer = layers.NumericNormalization(
+        [feature.normalization for feature in numbers],
+        mean=[feature.mean for feature in numbers],
+        std=[feature.std for feature in numbers],
+        name=f"{name}-normalized",
+    )
+    return layer([inputs[feature.name] for feature in numbers])
 
 
 def embed_fields(
@@ -410,6 +409,7 @@ def embed_fields(
     features,
     embedding_dim,
     *,
+    numbers=None,
     combiner="multiply",
     embeddings_initializer="uniform",
     embeddings_regularizer=None,
@@ -419,13 +419,15 @@ def embed_fields(
 
     Categorical features read their table, sequences are pooled, and a number becomes a
     learned vector times its normalized value. Features that name the same `table` share
-    one.
+    one. Categorical features that have `embedding="full"` and name no `table` are read
+    together, from one `FieldEmbedding` for each `out_of_range` among them.
 
     Args:
-        inputs: Dict from feature name to tensor, as `make_inputs` or
-            `normalize_numbers` makes it.
+        inputs: Dict from feature name to tensor, as `make_inputs` makes it.
         features: Non-empty sequence of features; its order is the order of the fields.
         embedding_dim: Positive int, the width of every field.
+        numbers: The normalized numbers of `normalize_numbers`, where a model uses them
+            for more than the fields. Defaults to `None`: they are normalized here.
         combiner: Combiner of `"qr"` features, see `QREmbedding`. Defaults to
             `"multiply"`.
         embeddings_initializer: Initializer of the tables and of the vectors of numbers,
@@ -434,9 +436,10 @@ def embed_fields(
         embeddings_regularizer: Regularizer of the vectors of each batch, which keeps
             the gradients of the tables sparse, and of the vectors of numbers. Defaults
             to `None`.
-        name: Prefix of the layer names, `{name}_{table}`; the stacked fields are the
-            output of layer `name`. Layers without a table have a hyphen, which no
-            feature can have, in their names.
+        name: Prefix of the layer names: `{name}_{table}` for a table of its own,
+            `{name}-tables` (`{name}-tables-{out_of_range}` where that is not `"error"`)
+            for those read together. Layers that are for no single feature have a
+            hyphen, which no feature can have, in their names.
 
     Returns:
         Tensor, `(batch_size, num_fields, embedding_dim)`, the output of layer `name`.
@@ -451,82 +454,112 @@ def embed_fields(
     (None, 2, 4)
     """
     features = check_features(features)
-    vectors = embed_each(
-        inputs,
-        features,
-        embedding_dim,
-        combiner=combiner,
-        embeddings_initializer=embeddings_initializer,
-        embeddings_regularizer=embeddings_regularizer,
-        name=name,
-    )
-    if len(vectors) > 1:
-        joined = keras.layers.Concatenate(name=f"{name}-concat")(vectors)
-    else:
-        (joined,) = vectors
-    return keras.layers.Reshape((len(vectors), embedding_dim), name=name)(joined)
-
-
-def embed_each(
-    inputs,
-    features,
-    embedding_dim,
-    *,
-    combiner,
-    embeddings_initializer,
-    embeddings_regularizer,
-    name,
-):
-    """List of the vectors of `embed_fields`, `(batch_size, embedding_dim)` each."""
     check_int("embedding_dim", embedding_dim)
-    columns = normalize_numbers(inputs, features, name=name)
     check_choice("combiner", combiner, ("multiply", "add", "concat"))
-    owners = {}
-    tables = {}
-    fields = []
     # Two words of `QREmbedding` that mean something else, or nothing, elsewhere.
     words = ("ones", "dlrm")
     plain = "uniform" if embeddings_initializer in words else embeddings_initializer
-    for feature in features:
-        x = columns[feature.name]
-        if isinstance(feature, NumericFeature):
-            vector = keras.layers.Dense(
+    parts, order = [], []
+    for key, members in _read_together(features).items():
+        order += [features.index(feature) for feature in members]
+        if key is NumericFeature:
+            if numbers is None:
+                numbers = normalize_numbers(inputs, features, name=name)
+            layer = layers.NumericEmbedding(
                 embedding_dim,
-                use_bias=False,
                 kernel_initializer=plain,
                 kernel_regularizer=embeddings_regularizer,
-                name=f"{name}_{feature.name}",
+                name=f"{name}-vectors",
             )
-            fields.append(vector(x))
-            continue
-        key = feature.table or feature.name
-        if key not in tables:
-            owners[key] = feature
-            tables[key] = make_table(
-                feature,
+            parts.append(layer(numbers))
+        elif key in OUT_OF_RANGE:
+            layer = layers.FieldEmbedding(
+                [feature.vocab_size for feature in members],
+                embedding_dim,
+                field_names=[feature.name for feature in members],
+                embeddings_initializer=plain,
+                embeddings_regularizer=embeddings_regularizer,
+                out_of_range=key,
+                name=f"{name}-tables" + ("" if key == "error" else f"-{key}"),
+            )
+            parts.append(layer([inputs[feature.name] for feature in members]))
+        else:
+            table = make_table(
+                members[0],
                 embedding_dim,
                 combiner=combiner,
                 embeddings_initializer=(
-                    embeddings_initializer if feature.embedding == "qr" else plain
+                    embeddings_initializer if members[0].embedding == "qr" else plain
                 ),
                 embeddings_regularizer=embeddings_regularizer,
-                name=f"{name}_{key}",
+                name=f"{name}_{key[0]}",
             )
-        _check_shared(owners[key], feature, key)
-        mask = None
-        if isinstance(feature, SequenceFeature):
-            mask = layers.PaddingMask(name=f"{name}_{feature.name}-mask")(x)
-        if isinstance(tables[key], IdEmbedding):
-            vectors = tables[key](x, source=feature.name, padding_mask=mask)
+            for feature in members:
+                _check_shared(members[0], feature, key[0])
+                vector = _read_table(table, inputs[feature.name], feature, name)
+                field = keras.layers.Reshape(
+                    (1, embedding_dim), name=f"{name}_{feature.name}-field"
+                )
+                parts.append(field(vector))
+    return _in_order(parts, order, name)
+
+
+def _read_together(features):
+    """Dict from what features are read by to the list of those features.
+
+    Keys: `NumericFeature`; an `out_of_range` for those read from one `FieldEmbedding`;
+    and a tuple with the name of the table for those of a table of their own.
+    """
+    groups = {}
+    for feature in features:
+        if isinstance(feature, NumericFeature):
+            key = NumericFeature
+        elif (
+            isinstance(feature, CategoricalFeature)
+            and feature.embedding == "full"
+            and feature.table is None
+            and feature.vocab_size < 2**31
+            and not any(_table_of(other) == feature.name for other in features)
+        ):
+            key = feature.out_of_range
         else:
-            vectors = tables[key](x)
-        if mask is not None:
-            pooling = layers.SequencePooling(
-                feature.pooling, name=f"{name}_{feature.name}-pooling"
-            )
-            vectors = pooling(vectors, mask=mask)
-        fields.append(vectors)
-    return fields
+            key = (_table_of(feature) or feature.name,)
+        groups.setdefault(key, []).append(feature)
+    return groups
+
+
+def _table_of(feature):
+    return getattr(feature, "table", None)
+
+
+def _read_table(table, ids, feature, name):
+    """The vector of a feature from the table that it has or shares."""
+    mask = None
+    if isinstance(feature, SequenceFeature):
+        mask = layers.PaddingMask(name=f"{name}_{feature.name}-mask")(ids)
+    if isinstance(table, IdEmbedding):
+        vectors = table(ids, source=feature.name, padding_mask=mask)
+    else:
+        vectors = table(ids)
+    if mask is None:
+        return vectors
+    pooling = layers.SequencePooling(
+        feature.pooling, name=f"{name}_{feature.name}-pooling"
+    )
+    return pooling(vectors, mask=mask)
+
+
+def _in_order(parts, order, name):
+    """Joins groups of fields and brings the fields to the order of the features."""
+    if len(parts) == 1:
+        return keras.layers.Identity(name=name)(parts[0])
+    in_order = order == sorted(order)
+    joined = keras.layers.Concatenate(
+        axis=1, name=name if in_order else f"{name}-joined"
+    )(parts)
+    if in_order:
+        return joined
+    return layers.FieldOrder(np.argsort(order).tolist(), name=name)(joined)
 
 
 def check_features(features):

@@ -231,6 +231,20 @@ def randomize(layer, rng, scale=0.5):
             weight.assign(rng.normal(size=weight.shape, scale=scale))
 
 
+def field_table(model, layer, field):
+    """The table of one field of a `FieldEmbedding`, float64."""
+    layer = model.get_layer(layer)
+    return array(layer.embeddings)[layer.rows_of(field)].astype("float64")
+
+
+def set_field_table(model, layer, field, values):
+    """Sets the table of one field of a `FieldEmbedding`."""
+    layer = model.get_layer(layer)
+    table = array(layer.embeddings).copy()
+    table[layer.rows_of(field)] = values
+    layer.embeddings.assign(table)
+
+
 def tensor(x):
     """Tensor of an array, in the dtype of the array on every backend."""
     if BACKEND == "jax" and x.dtype == "int64":  # which JAX has not by default

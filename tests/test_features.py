@@ -3,7 +3,7 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
-from helpers import array
+from helpers import array, field_table
 
 from keras_recsys import CategoricalFeature, NumericFeature, SequenceFeature, layers
 from keras_recsys.features import (
@@ -74,9 +74,9 @@ def test_fields_follow_the_order_of_the_features():
         "city": np.array([4, 0], "int32"),
     }
     model, fields = embed(features, data)
-    age = array(model.get_layer("fields_age").kernel)
+    age = array(model.get_layer("fields-vectors").kernel)
     genres = array(model.get_layer("fields_genres").embeddings)
-    city = array(model.get_layer("fields_city").embeddings)
+    city = field_table(model, "fields-tables", "city")
     want = [
         [2 * age[0], genres[1] + genres[3], city[4]],
         [0 * age[0], [0] * 3, city[0]],
@@ -111,12 +111,58 @@ def test_features_that_share_a_table_agree(other):
         embed([feature, second], {})
 
 
-def test_normalized_numbers_are_not_normalized_again():
-    features = [NumericFeature("age", normalization="zscore", mean=5.0, std=2.0)]
+def test_numbers_can_be_normalized_once_for_several_uses():
+    features = [
+        CategoricalFeature("city", 5),
+        NumericFeature("age", normalization="zscore", mean=5.0, std=2.0),
+        NumericFeature("count", normalization="log"),
+    ]
     inputs = make_inputs(features)
-    once = normalize_numbers(inputs, features)
-    twice = normalize_numbers(once, features)
-    assert twice["age"] is once["age"]
+    numbers = normalize_numbers(inputs, features, name="once")
+    fields = embed_fields(inputs, features, 3, numbers=numbers)
+    model = keras.Model(inputs, [numbers, fields])
+    kinds = [type(layer).__name__ for layer in model.layers]
+    assert kinds.count("NumericNormalization") == 1
+    data = {"city": [1], "age": [9.0], "count": [np.e - 1]}
+    numbers, fields = model({name: np.array(x) for name, x in data.items()})
+    np.testing.assert_allclose(array(numbers), [[2.0, 1.0]], rtol=1e-6)
+    age, count = array(model.get_layer("fields-vectors").kernel)
+    np.testing.assert_allclose(array(fields)[0, 1:], [2 * age, count], rtol=1e-6)
+    assert normalize_numbers(inputs, features[:1]) is None
+
+
+def test_mixed_features_keep_their_order():
+    features = [
+        CategoricalFeature("a", 5),
+        NumericFeature("x"),
+        SequenceFeature("s", 4),
+        CategoricalFeature("b", 6, out_of_range="oov"),
+        CategoricalFeature("c", 7),
+        CategoricalFeature("d", 4, table="s"),
+        NumericFeature("y"),
+        CategoricalFeature("e", 3, out_of_range="oov"),
+    ]
+    data = {
+        "a": np.array([4, 1], "int32"),
+        "x": np.array([2.0, 3.0], "float32"),
+        "s": np.array([[1, 0], [2, 2]], "int32"),
+        "b": np.array([5, 9], "int32"),
+        "c": np.array([6, 0], "int32"),
+        "d": np.array([3, 1], "int32"),
+        "y": np.array([-1.0, 4.0], "float32"),
+        "e": np.array([-1, 2], "int32"),
+    }
+    model, fields = embed(features, data)
+    a, c = (field_table(model, "fields-tables", name) for name in "ac")
+    b, e = (field_table(model, "fields-tables-oov", name) for name in "be")
+    oov = array(model.get_layer("fields-tables-oov").oov_embeddings)
+    x, y = array(model.get_layer("fields-vectors").kernel)
+    s = array(model.get_layer("fields_s").embeddings)
+    want = [
+        [a[4], 2 * x, s[1], b[5], c[6], s[3], -y, oov[1]],
+        [a[1], 3 * x, s[2], oov[0], c[0], s[1], 4 * y, e[2]],
+    ]
+    np.testing.assert_allclose(fields, want, rtol=1e-5, atol=1e-7)
 
 
 def test_kinds_of_tables():
@@ -134,7 +180,7 @@ def test_kinds_of_tables():
     data = {name: np.array([99], "int32") for name in "abc"}
     model, _ = embed(features, data, dim=4, name="m")
     assert made == [(100, 4, "m_c")]
-    assert isinstance(model.get_layer("m_a"), layers.FullEmbedding)
+    assert model.get_layer("m-tables").field_names == ("a",)
     assert model.get_layer("m_b").num_buckets == 7
     assert model.get_layer("m_c").combiner == "concat"
 
@@ -253,8 +299,8 @@ def test_words_of_qr_start_other_tables_plainly(initializer):
     inputs = make_inputs(features)
     fields = embed_fields(inputs, features, 8, embeddings_initializer=initializer)
     model = keras.Model(inputs, fields)
-    for name in "abn":
-        (weights,) = model.get_layer(f"fields_{name}").get_weights()
+    for name in ("fields-tables", "fields_b", "fields-vectors"):
+        (weights,) = model.get_layer(name).get_weights()
         assert np.abs(weights).max() <= 0.05
         assert np.abs(weights).std() > 0
     _, remainders = model.get_layer("fields_q").get_weights()

@@ -2,6 +2,7 @@
 
 from keras_recsys.layers.embedding import (
     CompositionalEmbedding,
+    FieldEmbedding,
     FullEmbedding,
     HashEmbedding,
     MixedDimensionEmbedding,
@@ -13,21 +14,39 @@ from keras_recsys.layers.head import ClickProbability
 from keras_recsys.layers.interaction import (
     BilinearDense,
     BilinearInteraction,
+    BilinearPlus,
+    CompressedInteraction,
+    CrossNetwork,
+    FactorizationMachine,
+    FieldAwareFactorizationMachine,
+    FieldOrder,
+    InteractingLayer,
     SENETLayer,
+    SENETPlus,
 )
-from keras_recsys.layers.numeric import NumericNormalization
+from keras_recsys.layers.numeric import NumericEmbedding, NumericNormalization
 
 __all__ = [
     "BilinearDense",
     "BilinearInteraction",
+    "BilinearPlus",
     "ClickProbability",
     "CompositionalEmbedding",
+    "CompressedInteraction",
+    "CrossNetwork",
+    "FactorizationMachine",
+    "FieldAwareFactorizationMachine",
+    "FieldEmbedding",
+    "FieldOrder",
     "FullEmbedding",
     "HashEmbedding",
+    "InteractingLayer",
     "MixedDimensionEmbedding",
+    "NumericEmbedding",
     "NumericNormalization",
     "PaddingMask",
     "QREmbedding",
     "SENETLayer",
+    "SENETPlus",
     "SequencePooling",
 ]

@@ -11,14 +11,63 @@ from keras_recsys._lookup import id_dtype, narrow_array, safe_ids, settle
 from keras_recsys.layers.embedding._pooling import pool
 
 
-def copy_rows(new, old):
-    """Assigns a variable to one that has the same shape or more rows."""
+def copy_rows(new, old, rows=None):
+    """Assigns a variable to one that has the same shape or more rows.
+
+    Args:
+        new: The larger variable.
+        old: The smaller one.
+        rows: Integer array, the new places of the old rows. Defaults to the first ones.
+    """
     values = ops.convert_to_numpy(old)
     if tuple(new.shape) != values.shape:
         grown = np.array(ops.convert_to_numpy(new))
-        grown[: len(values)] = values
+        grown[np.arange(len(values)) if rows is None else rows] = values
         values = grown
     new.assign(values)
+
+
+def prepared(inputs, num_ids, out_of_range):
+    """Ids of a NumPy array as the backend takes them without loss; others as they are.
+
+    Args:
+        inputs: What a layer was called with.
+        num_ids: Number of ids, or an array of those of the last axis.
+        out_of_range: The policy; `"mod"` wraps before ids are cut to what the backend
+            has.
+
+    Raises:
+        TypeError: If an array holds neither integers, floats nor booleans.
+    """
+    if not isinstance(inputs, np.ndarray):
+        return inputs
+    if inputs.dtype.kind not in "iufb":
+        raise TypeError(
+            "`inputs` must be integers; `keras_recsys.data.Vocabulary` makes ids "
+            f"of raw values. Received: inputs of dtype {inputs.dtype}."
+        )
+    if out_of_range == "mod" and inputs.dtype.kind in "iu":
+        wide = "uint64" if inputs.dtype == "uint64" else "int64"
+        inputs = np.mod(inputs.astype(wide), np.asarray(num_ids, wide)).astype("int64")
+    return narrow_array(inputs)
+
+
+def batch_loss(vectors, regularizer, dtype, mask=None):
+    """The regularizer on the vectors of a batch, divided by its rows.
+
+    Args:
+        vectors: Tensor, `(batch_size, ..., dim)`.
+        regularizer: The regularizer.
+        dtype: Compute dtype of the layer; the sum is in float32 at least.
+        mask: Optional boolean tensor of the first axes, `True` keeps.
+    """
+    wide = ops.cast(vectors, wide_dtype(dtype))
+    if mask is not None:
+        while len(mask.shape) < len(wide.shape):
+            mask = ops.expand_dims(mask, -1)
+        wide = ops.where(mask, wide, ops.zeros_like(wide))
+    rows = ops.maximum(ops.cast(ops.shape(wide)[0], wide.dtype), 1.0)
+    return regularizer(wide) / rows
 
 
 def _same_shape(first, second):
@@ -101,20 +150,8 @@ class IdEmbedding(keras.layers.Layer):
 
     def __call__(self, inputs, *args, **kwargs):
         """Embeds `inputs`; see the class."""
-        if isinstance(inputs, np.ndarray) and inputs.dtype.kind not in "iufb":
-            raise TypeError(
-                "`inputs` must be integers; `keras_recsys.data.Vocabulary` makes ids "
-                f"of raw values. Received: inputs of dtype {inputs.dtype}."
-            )
-        if (
-            self.out_of_range == "mod"
-            and isinstance(inputs, np.ndarray)
-            and inputs.dtype.kind in "iu"
-        ):  # before ids are cut to what the backend has
-            wide = "uint64" if inputs.dtype == "uint64" else "int64"
-            size = np.asarray(self.input_dim, wide)
-            inputs = np.mod(inputs.astype(wide), size).astype("int64")
-        return super().__call__(narrow_array(inputs), *args, **kwargs)
+        inputs = prepared(inputs, self.input_dim, self.out_of_range)
+        return super().__call__(inputs, *args, **kwargs)
 
     def call(self, inputs, weights=None, source=None, padding_mask=None):
         ids, in_range = safe_ids(inputs, self.input_dim, self.out_of_range)
@@ -224,13 +261,11 @@ class IdEmbedding(keras.layers.Layer):
     def _regularized(self, vectors, mask):
         """Adds the loss on the vectors of the batch, which keeps gradients sparse."""
         if self.embeddings_regularizer is not None:
-            wide = ops.cast(vectors, wide_dtype(self.compute_dtype))
-            if mask is not None:
-                while len(mask.shape) < len(wide.shape):
-                    mask = ops.expand_dims(mask, -1)
-                wide = ops.where(mask, wide, ops.zeros_like(wide))
-            rows = ops.maximum(ops.cast(ops.shape(wide)[0], wide.dtype), 1.0)
-            self.add_loss(self.embeddings_regularizer(wide) / rows)
+            self.add_loss(
+                batch_loss(
+                    vectors, self.embeddings_regularizer, self.compute_dtype, mask
+                )
+            )
         return vectors
 
     def _check_bag(self, inputs, weights):

@@ -1,4 +1,4 @@
-"""SENET, bilinear pairs and the heads against FuxiCTR's layers in float64."""
+"""Layers of interaction against values of FuxiCTR and of NumPy in float64."""
 
 import numpy as np
 import pytest
@@ -133,3 +133,99 @@ def test_heads(path, bilinear_type, dtype):
     probability.set_weights([heads["dnn_b2"]])
     got = array(probability(tensor(deep[:, None].astype(dtype))))
     assert_close(got[:, 0], heads[f"{bilinear_type}_deep_prob"], dtype)
+
+
+def built(layer, x, weights):
+    """The layer with given weights."""
+    layer.build(x.shape)
+    layer.set_weights(weights)
+    return layer
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@golden("fibinet", having=["fm_second_order", "bi_interaction"])
+def test_factorization_machine(path, dtype):
+    arrays = load(path)
+    emb = tensor(arrays["emb"].astype(dtype))
+    total = layers.FactorizationMachine(dtype=dtype)
+    assert_close(array(total(emb)), arrays["fm_second_order"], dtype)
+    pooled = layers.FactorizationMachine(reduction=None, dtype=dtype)
+    assert_close(array(pooled(emb)), arrays["bi_interaction"], dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@golden("fibinet", having=["ffm_emb", "ffm"])
+def test_field_aware_factorization_machine(path, dtype):
+    arrays = load(path)
+    emb = arrays["ffm_emb"].astype(dtype)
+    flat = emb.reshape(*emb.shape[:2], -1)
+    for x in (emb, flat):
+        layer = layers.FieldAwareFactorizationMachine(dtype=dtype)
+        got = array(layer(tensor(x)))
+        assert_close(got, arrays["ffm"].reshape(-1, 1), dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@golden("fibinet", having=["cross_W", "cross_b", "cross_out"])
+def test_cross_network(path, dtype):
+    arrays = load(path)
+    x = arrays["cross_x"].astype(dtype)
+    kernel, bias = arrays["cross_W"], arrays["cross_b"]
+    layer = built(layers.CrossNetwork(len(kernel), dtype=dtype), x, [kernel, bias])
+    assert_close(array(layer(tensor(x))), arrays["cross_out"], dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@golden("fibinet", having=["cin_W1", "cin_W2", "cin_pooled"])
+def test_compressed_interaction(path, dtype):
+    arrays = load(path)
+    emb = arrays["emb"].astype(dtype)
+    num_fields = emb.shape[1]
+    units, weights, layer = [], [], 1
+    while f"cin_W{layer}" in arrays:
+        kernel = arrays[f"cin_W{layer}"]  # a row a unit, products `i` by `i`
+        units.append(len(kernel))
+        weights.append(kernel.T.reshape(num_fields, -1, len(kernel)))
+        weights.append(arrays[f"cin_b{layer}"])
+        layer += 1
+    cin = layers.CompressedInteraction(
+        units, split_half=False, activation="linear", dtype=dtype
+    )
+    pooled = array(built(cin, emb, weights)(tensor(emb)))
+    assert_close(pooled, arrays["cin_pooled"], dtype)
+    logit = pooled @ arrays["cin_fc_W"].T + arrays["cin_fc_b"]
+    assert_close(logit, arrays["cin_logit"], dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@golden("fibinet", having=["se_W1", "senet_plus_out"])
+def test_senet_plus(path, dtype):
+    arrays = load(path)
+    emb = arrays["emb"].astype(dtype)
+    layer = layers.SENETPlus(
+        int(arrays["num_groups"]),
+        float(arrays["reduction_ratio"]),
+        epsilon=float(arrays["ln_epsilon"]),
+        dtype=dtype,
+    )
+    names = ("se_W1", "se_b1", "se_W2", "se_b2", "ln_gamma", "ln_beta")
+    layer = built(layer, emb, [arrays[name] for name in names])
+    got = array(layer(tensor(emb))).reshape(len(emb), -1)
+    assert_close(got, arrays["senet_plus_out"], dtype)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("bilinear_type", TYPES)
+@golden("fibinet", having=["bilplus_all_W", "bilplus_all_out"])
+def test_bilinear_plus(path, bilinear_type, dtype):
+    arrays = load(path)
+    emb = arrays["emb"].astype(dtype)
+    prefix = f"bilplus_{bilinear_type}"
+    kernel, projection = arrays[f"{prefix}_W"], arrays[f"{prefix}_lowrank_W"]
+    if bilinear_type == "each":
+        kernel = kernel[:-1]  # nothing reads the one of the last field
+    forms = built(layers.BilinearPlus(None, bilinear_type, dtype=dtype), emb, [kernel])
+    assert_close(array(forms(tensor(emb))), arrays[f"{prefix}_scalars"], dtype)
+    layer = layers.BilinearPlus(projection.shape[1], bilinear_type, dtype=dtype)
+    layer = built(layer, emb, [kernel, projection])
+    assert_close(array(layer(tensor(emb))), arrays[f"{prefix}_out"], dtype)
