@@ -228,7 +228,9 @@ def randomize(layer, rng, scale=0.5):
     """Sets every float weight to random numbers: zeros would hide errors."""
     for weight in layer.weights:
         if "float" in weight.dtype:
-            weight.assign(rng.normal(size=weight.shape, scale=scale))
+            values = rng.normal(size=weight.shape, scale=scale)
+            is_variance = weight.name == "moving_variance"
+            weight.assign(np.abs(values) + 0.5 if is_variance else values)
 
 
 def field_table(model, layer, field):

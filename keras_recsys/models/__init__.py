@@ -1,6 +1,33 @@
 """Builders: functions that wire layers into uncompiled Keras models."""
 
-from keras_recsys.models.ctr import build_dlrm, build_fibinet
+from keras_recsys.models.ctr import (
+    build_autoint,
+    build_dcn,
+    build_deepfm,
+    build_dlrm,
+    build_ffm,
+    build_fibinet,
+    build_fibinet_plus,
+    build_fm,
+    build_fnn,
+    build_lr,
+    build_wide_deep,
+    build_xdeepfm,
+)
 from keras_recsys.models.growth import grow_vocabulary
 
-__all__ = ["build_dlrm", "build_fibinet", "grow_vocabulary"]
+__all__ = [
+    "build_autoint",
+    "build_dcn",
+    "build_deepfm",
+    "build_dlrm",
+    "build_ffm",
+    "build_fibinet",
+    "build_fibinet_plus",
+    "build_fm",
+    "build_fnn",
+    "build_lr",
+    "build_wide_deep",
+    "build_xdeepfm",
+    "grow_vocabulary",
+]

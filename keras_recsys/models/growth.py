@@ -1,6 +1,7 @@
 """`grow_vocabulary`, more ids for a trained model."""
 
 from keras_recsys._checks import check_int
+from keras_recsys.layers import FieldEmbedding
 from keras_recsys.layers.embedding._id_embedding import IdEmbedding, copy_rows
 
 
@@ -34,15 +35,17 @@ def grow_vocabulary(model, vocab_sizes):
     >>> from keras_recsys.models import build_fibinet
     >>> features = [CategoricalFeature("item", 1000), CategoricalFeature("hour", 24)]
     >>> larger = grow_vocabulary(build_fibinet(features), {"item": 1500})
-    >>> larger.get_layer("fibinet_fields_item").input_dim
-    1500
+    >>> larger.get_layer("fibinet_fields-tables").vocab_sizes
+    (1500, 24)
     """
     config = _functional_config(model)
     sizes = {}
     for name, size in vocab_sizes.items():
         check_int(f"vocab_sizes[{name!r}]", size)
         for layer in _embeddings_of(name, model, config):
-            if sizes.setdefault(layer, size) != size:
+            if isinstance(model.get_layer(layer), FieldEmbedding):
+                sizes.setdefault(layer, {})[name] = size
+            elif sizes.setdefault(layer, size) != size:
                 raise ValueError(
                     f"`vocab_sizes` must have one size for table {layer!r}, which "
                     f"several inputs share. Received: {sizes[layer]} and {size}."
@@ -52,14 +55,17 @@ def grow_vocabulary(model, vocab_sizes):
             layer = model.get_layer(entry["name"])
             entry["config"] = layer.grown_config(sizes[entry["name"]])
     grown = type(model).from_config(config)
+    moved = {}
     for layer in model.layers:
         copy = grown.get_layer(layer.name)
         if layer.name in sizes:
             copy.take_rows(layer)
+            if isinstance(copy, FieldEmbedding):
+                moved[copy.embeddings.path] = copy.moved_rows(layer)
         else:
             copy.set_weights(layer.get_weights())
     if model.compiled:
-        _copy_optimizer(model, grown)
+        _copy_optimizer(model, grown, moved)
     return grown
 
 
@@ -72,7 +78,8 @@ def _embeddings_of(name, model, config):
         )
     reached, found = {name}, []
     for entry in config["layers"]:  # in the order of the graph
-        is_embedding = isinstance(model.get_layer(entry["name"]), IdEmbedding)
+        layer = model.get_layer(entry["name"])
+        is_embedding = isinstance(layer, IdEmbedding | FieldEmbedding)
         nodes = entry["inbound_nodes"]
         if is_embedding:  # the ids, and not the weights of a bag
             nodes = [node["args"][0] for node in nodes]
@@ -120,8 +127,15 @@ def _functional_config(model):
     return config
 
 
-def _copy_optimizer(model, grown):
-    """Compiles the copy as the model is, and takes over the state of its optimizer."""
+def _copy_optimizer(model, grown, moved):
+    """Compiles the copy as the model is, and takes over the state of its optimizer.
+
+    Args:
+        model: The model.
+        grown: The copy.
+        moved: Dict from the path of a weight to the new places of its rows, where they
+            are not the first ones.
+    """
     try:
         grown.compile_from_config(model.get_compile_config())
     except (TypeError, ValueError) as error:
@@ -146,8 +160,10 @@ def _copy_optimizer(model, grown):
         f"{weight.path.replace('/', '_')}_average": weight
         for weight in grown.trainable_variables
     }
+    moved = {f"{path.replace('/', '_')}_": rows for path, rows in moved.items()}
     for new, old in pairs:
-        start = starts.get(new.path.split("/")[-1])
-        if start is not None:
-            new.assign(start)
-        copy_rows(new, old)
+        state = new.path.split("/")[-1]
+        if state in starts:
+            new.assign(starts[state])
+        rows = next((moved[key] for key in moved if state.startswith(key)), None)
+        copy_rows(new, old, rows)

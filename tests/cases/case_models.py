@@ -10,7 +10,20 @@ from keras_recsys.features import (
     NumericFeature,
     SequenceFeature,
 )
-from keras_recsys.models import build_dlrm, build_fibinet
+from keras_recsys.models import (
+    build_autoint,
+    build_dcn,
+    build_deepfm,
+    build_dlrm,
+    build_ffm,
+    build_fibinet,
+    build_fibinet_plus,
+    build_fm,
+    build_fnn,
+    build_lr,
+    build_wide_deep,
+    build_xdeepfm,
+)
 
 # One feature of each kind; `item` and `history` share a table.
 FEATURES = (
@@ -49,6 +62,47 @@ BUILDERS = {
             "dropout": 0.2,
             "qr_threshold": 9,
             "seed": 1,
+        },
+    ),
+    "lr": (build_lr, {}),
+    "fm": (build_fm, {"embedding_dim": 4}),
+    "ffm": (build_ffm, {"embedding_dim": 2}),
+    "fnn": (build_fnn, {"embedding_dim": 4, "hidden_units": (6,)}),
+    "deepfm": (
+        build_deepfm,
+        {"embedding_dim": 4, "hidden_units": (6,), "numeric_inputs": "dnn"},
+    ),
+    "dcn": (
+        build_dcn,
+        {"embedding_dim": 4, "hidden_units": (6,), "projection_dim": 2},
+    ),
+    "dcn_first": (
+        build_dcn,
+        {"embedding_dim": 4, "hidden_units": (6,), "version": "v1"},
+    ),
+    "xdeepfm": (
+        build_xdeepfm,
+        {"embedding_dim": 4, "cin_units": (4, 3), "hidden_units": (6,)},
+    ),
+    "autoint": (
+        build_autoint,
+        {
+            "embedding_dim": 4,
+            "num_layers": 2,
+            "key_dim": 3,
+            "hidden_units": (6,),
+            "dropout": 0.2,
+            "seed": 1,
+        },
+    ),
+    "wide_deep": (build_wide_deep, {"embedding_dim": 4, "hidden_units": (6,)}),
+    "fibinet_plus": (
+        build_fibinet_plus,
+        {
+            "embedding_dim": 4,
+            "bilinear_dim": 3,
+            "normalize": True,
+            "hidden_units": (6,),
         },
     ),
 }
@@ -109,6 +163,12 @@ LAYERS = {
         lambda **kw: layers.BilinearInteraction("each", reduction="sum", **kw),
         _FIELDS,
     ),
+    "BilinearPlus": (
+        lambda **kw: layers.BilinearPlus(
+            3, "each", kernel_regularizer=keras.regularizers.L2(0.1), **kw
+        ),
+        _FIELDS,
+    ),
     "ClickProbability": (
         lambda **kw: layers.ClickProbability(
             bias_initializer=keras.initializers.Constant(-1.0), **kw
@@ -130,11 +190,67 @@ LAYERS = {
         ),
         IDS,
     ),
+    "CompressedInteraction": (
+        lambda **kw: layers.CompressedInteraction(
+            (4, 3),
+            split_half=False,
+            activation="tanh",
+            use_bias=False,
+            kernel_initializer=keras.initializers.HeNormal(seed=2),
+            kernel_regularizer=keras.regularizers.L2(0.1),
+            **kw,
+        ),
+        _FIELDS,
+    ),
+    "CrossNetwork": (
+        lambda **kw: layers.CrossNetwork(
+            3,
+            kernel_initializer=keras.initializers.HeUniform(seed=2),
+            bias_initializer="ones",
+            kernel_regularizer=keras.regularizers.L2(0.1),
+            **kw,
+        ),
+        _FIELDS[:, 0].copy(),
+    ),
+    "FactorizationMachine": (
+        lambda **kw: layers.FactorizationMachine(reduction=None, **kw),
+        _FIELDS,
+    ),
+    "FieldAwareFactorizationMachine": (
+        lambda **kw: layers.FieldAwareFactorizationMachine(**kw),
+        _FIELDS[:, :3].copy(),
+    ),
+    "FieldEmbedding": (
+        lambda **kw: layers.FieldEmbedding(
+            [6, 4, 11],
+            4,
+            field_names=["city", "hour", "item"],
+            embeddings_initializer=keras.initializers.RandomNormal(seed=3),
+            embeddings_regularizer=keras.regularizers.L2(0.1),
+            embeddings_constraint=keras.constraints.MaxNorm(2.0),
+            out_of_range="oov",
+            **kw,
+        ),
+        [IDS[:, field].copy() for field in range(3)],
+    ),
+    "FieldOrder": (lambda **kw: layers.FieldOrder([4, 0, 4], **kw), _FIELDS),
     "HashEmbedding": (
         lambda **kw: layers.HashEmbedding(
             11, 4, num_buckets=3, out_of_range="mod", mask_zero=True, **kw
         ),
         IDS,
+    ),
+    "InteractingLayer": (
+        lambda **kw: layers.InteractingLayer(
+            3,
+            2,
+            use_residual=False,
+            scale=True,
+            kernel_initializer=keras.initializers.HeNormal(seed=2),
+            kernel_regularizer=keras.regularizers.L2(0.1),
+            **kw,
+        ),
+        _FIELDS,
     ),
     "MixedDimensionEmbedding": (
         lambda **kw: layers.MixedDimensionEmbedding(
@@ -148,9 +264,20 @@ LAYERS = {
         ),
         IDS,
     ),
+    "NumericEmbedding": (
+        lambda **kw: layers.NumericEmbedding(
+            4,
+            kernel_initializer=keras.initializers.RandomNormal(seed=2),
+            kernel_regularizer=keras.regularizers.L2(0.1),
+            **kw,
+        ),
+        _FIELDS[:, 0].copy(),
+    ),
     "NumericNormalization": (
-        lambda **kw: layers.NumericNormalization("log", mean=1.0, std=2.0, **kw),
-        np.array([-1.0, 0.0, 7.0], "float32"),
+        lambda **kw: layers.NumericNormalization(
+            ["log", None], mean=[1.0, -1.0], std=2.0, **kw
+        ),
+        [np.array([-1.0, 0.0, 7.0], "float32"), np.array([2.0, 0.0, -7.0], "float32")],
     ),
     "PaddingMask": (lambda **kw: layers.PaddingMask(**kw), IDS),
     "QREmbedding": (
@@ -168,6 +295,18 @@ LAYERS = {
     ),
     "SENETLayer": (
         lambda **kw: layers.SENETLayer(2, squeeze="max", activation="sigmoid", **kw),
+        _FIELDS,
+    ),
+    "SENETPlus": (
+        lambda **kw: layers.SENETPlus(
+            3,
+            1.5,
+            activation="sigmoid",
+            epsilon=0.01,
+            kernel_initializer=keras.initializers.HeNormal(seed=2),
+            kernel_regularizer=keras.regularizers.L2(0.1),
+            **kw,
+        ),
         _FIELDS,
     ),
     "SequencePooling": (lambda **kw: layers.SequencePooling("sqrtn", **kw), _FIELDS),

@@ -484,9 +484,11 @@ def test_case_17_gradients_of_tables_are_sparse(make, regularizer):
 
 @pytest.mark.parametrize("kind", BUILDERS)
 def test_case_17_regularized_builders_stay_sparse(kind):
-    model = make_model(kind, embeddings_regularizer="l2")
+    part = "linear" if kind == "lr" else "embeddings"
+    model = make_model(kind, **{f"{part}_regularizer": "l2"})
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(model(make_rows())["probability"]) + sum(model.losses)
+    assert model.losses
     tables = [w for w in model.trainable_variables if is_table(w)]
     assert len(tables) >= 5
     for table, gradient in zip(

@@ -1,12 +1,15 @@
-"""Cases 41 to 44, 46 and 47: names, inputs, precision, devices, platform, numbers."""
+"""Cases 41 to 44, 46, 47 and 52: names, inputs, precision, devices, numbers, XLA."""
 
 import ast
+import dataclasses
+import functools
 import os
 import pathlib
 import re
 import subprocess
 import sys
 import textwrap
+import warnings
 
 import keras
 import numpy as np
@@ -235,7 +238,8 @@ def test_case_43_layers_in_half_precision(name, policy):
 def test_case_43_builders_in_half_precision(kind, policy):
     keras.config.set_dtype_policy(policy)
     model = make_model(kind)
-    inner = "dlrm_dots" if kind == "dlrm" else "fibinet_fields"
+    part = {"dlrm": "dots", "lr": "linear"}.get(kind, "fields")
+    inner = f"{model.name}_{part}"
     assert model.get_layer(inner).compute_dtype == policy[len("mixed_") :]
     assert model.output["probability"].dtype == "float32"
     model.compile("adam", "binary_crossentropy")
@@ -261,24 +265,33 @@ MIRRORED = """
     assert strategy.num_replicas_in_sync == 2
     x, y = make_rows(8), make_labels(8)
     for kind in BUILDERS:
-        settings = {{"dropout": 0.0}}
+        # Each device draws and normalizes on its own.
+        alike = {{"dropout": 0.0, "normalize": False}}
+        settings = {{k: alike[k] for k in alike if k in BUILDERS[kind][1]}}
         alone = make_model(kind, **settings)
         with strategy.scope():
             shared = make_model(kind, **settings)
             shared.set_weights(alone.get_weights())
             shared.compile(keras.optimizers.SGD(0.1), "binary_crossentropy")
-        alone.compile(keras.optimizers.SGD(0.1), "binary_crossentropy")
+        alone.compile(  # no second graph
+            keras.optimizers.SGD(0.1), "binary_crossentropy", run_eagerly=True
+        )
         assert len(shared.weights) == len(alone.weights)
-        tables = [w for w in shared.weights if tuple(w.shape) == (9, 4)]
-        assert len(tables) == 1, tables
-        assert len(tables[0].value.values) == 2  # a copy on each device
+        tables = [w for w in shared.weights if w.path.endswith("_items/embeddings")]
+        parts = [w.path.split("/")[0][len(shared.name) :] for w in tables]
+        assert parts, shared.weights
+        assert parts in (["_fields_items"], ["_linear_items"]) or sorted(parts) == [
+            "_fields_items",
+            "_linear_items",
+        ]  # vectors and linear weights, one table each
+        assert all(len(w.value.values) == 2 for w in tables)  # a copy on each device
         for model in (alone, shared):  # two steps
             loss = model.fit(x, y, batch_size=4, shuffle=False, verbose=0)
             assert np.isfinite(loss.history["loss"]).all()
         # Two halves of a batch train as the whole does.
         for a, b in zip(alone.get_weights(), shared.get_weights(), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
-        np.testing.assert_allclose(predict(shared, x), predict(alone, x), atol=1e-5)
+        np.testing.assert_allclose(predict(shared, x), answer(alone, x), atol=1e-5)
         bad = {{**x, "item": np.full(8, 9)}}
         try:
             predict(shared, bad)
@@ -387,8 +400,59 @@ def test_case_46_large_numbers_in_half_precision(policy):
     model = small((*PAIR, feature))
     rows = {"big": x, "a": np.arange(64) % 5, "b": np.arange(64) % 7}
     assert np.isfinite(answer(model, rows)).all()
-    layer = model.get_layer("fibinet_big-normalized")
+    layer = model.get_layer("fibinet_numbers-normalized")
     assert np.abs(array(layer(x)) - ((x - x.mean()) / x.std())[:, None]).max() < 0.02
+
+
+EACH = list(dict.fromkeys(build for build, _ in BUILDERS.values()))
+
+
+@functools.cache
+def fitted_on_a_large_number(build):
+    """Fits the first way of a builder, with `jit_compile="auto"`.
+
+    Returns:
+        Tuple of whether XLA was chosen, the warnings, the losses and the AUC.
+    """
+    settings = next(given for made, given in BUILDERS.values() if made is build)
+    rng = np.random.default_rng(0)
+    x = {
+        "big": (rng.exponential(size=512) * 1e6).astype("float32"),
+        "a": rng.integers(0, 5, 512),
+        "b": rng.integers(0, 7, 512),
+    }
+    labels = x["big"] > np.median(x["big"])
+    features = [
+        NumericFeature.fit("big", x["big"]),
+        # With "error" a model never asks for XLA.
+        *(dataclasses.replace(feature, out_of_range="nan") for feature in PAIR),
+    ]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model = build(features, **settings)
+        model.compile(keras.optimizers.Adam(0.03), "binary_crossentropy")
+        history = model.fit(
+            x, labels[:, None].astype("float32"), batch_size=64, epochs=6, verbose=0
+        )
+    scores = answer(model, x)[:, 0]
+    auc = np.mean(scores[labels][:, None] > scores[~labels])
+    return model.jit_compile, told, history.history["loss"], auc
+
+
+@pytest.mark.parametrize("build", EACH)
+def test_case_46_every_builder_learns_from_a_large_number(build):
+    _, _, losses, auc = fitted_on_a_large_number(build)
+    assert np.isfinite(losses).all()
+    assert auc > 0.95
+
+
+@pytest.mark.parametrize("build", EACH)
+def test_case_52_every_builder_fits_with_auto_and_does_not_warn(build):
+    jit_compile, told, losses, _ = fitted_on_a_large_number(build)
+    has_gpu = bool(tf.config.list_physical_devices("GPU"))
+    assert jit_compile is has_gpu  # Keras leaves XLA off on a machine without
+    assert not [str(warning.message) for warning in told]
+    assert len(losses) == 6
 
 
 COUNTS = np.array([-2.0, -1.0, 0.0, 3.0], "float32")

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from case_models import BUILDERS, FEATURES, answer, make_model, make_rows
-from helpers import array, output_and_gradients, randomize
+from helpers import array, output_and_gradients, randomize, set_field_table
 
 from keras_recsys.features import (
     CategoricalFeature,
@@ -148,8 +148,7 @@ def test_case_22_dots_by_hand():
     features = [CategoricalFeature(name, 2) for name in "abc"]
     model = build_dlrm(features, embedding_dim=2, top_units=())
     for name, vector in (("a", [1, 0]), ("b", [0, 2]), ("c", [3, 4])):
-        layer = model.get_layer(f"dlrm_fields_{name}")
-        layer.set_weights([np.array([[9, 9], vector])])
+        set_field_table(model, "dlrm_fields-tables", name, [[9, 9], vector])
     dots = keras.Model(model.input, model.get_layer("dlrm_dots").output)
     got = array(dots({name: np.array([1]) for name in "abc"}))
     np.testing.assert_array_equal(got, [[0.0, 3.0, 8.0]])  # no vector with itself

@@ -9,7 +9,7 @@ from keras_recsys._dtypes import wide_dtype
 from keras_recsys._initializers import clone
 from keras_recsys.layers.interaction._pairs import as_tensor, check_fields
 
-ROWS_AT_ONCE = 256  # products in memory at a time, of each entry of the batch
+ROWS_AT_ONCE = 512  # products in memory at a time, of each entry of the batch
 
 
 @keras.saving.register_keras_serializable(package="keras_recsys")

@@ -2,18 +2,22 @@
 
 import keras
 import keras_rs
+from keras import ops
 
-from keras_recsys import layers
-from keras_recsys.features import (
-    NumericFeature,
-    check_features,
-    compress_features,
-    embed_each,
-    make_inputs,
-    normalize_numbers,
-)
-from keras_recsys.models._blocks import NotANumber, join_numbers, mlp
-from keras_recsys.models._named_model import NamedModel
+from keras_recsys.features import compress_features
+from keras_recsys.models._blocks import ClickModel, mlp
+
+
+@keras.saving.register_keras_serializable(package="keras_recsys")
+class FieldDots(keras_rs.layers.DotInteraction):
+    """`keras_rs.layers.DotInteraction` of `(batch_size, num_fields, dim)`."""
+
+    def call(self, inputs):
+        return super().call(ops.unstack(inputs, axis=1))
+
+    def compute_output_shape(self, input_shape):
+        batch_size, num_fields, dim = input_shape
+        return super().compute_output_shape([(batch_size, dim)] * num_fields)
 
 
 def build_dlrm(
@@ -86,7 +90,6 @@ def build_dlrm(
         (`embeddings_initializer="dlrm"` starts them as there), and with `"concat"`
         every vector keeps the width `embedding_dim`.
     """
-    features = check_features(features)
     if qr_threshold is not None:
         features = compress_features(features, qr_threshold, num_buckets=qr_num_buckets)
     elif qr_num_buckets is not None:
@@ -94,31 +97,24 @@ def build_dlrm(
             "`qr_num_buckets` must be None where `qr_threshold` is None. "
             f"Received: qr_num_buckets={qr_num_buckets!r}."
         )
-    with_ids = [f for f in features if not isinstance(f, NumericFeature)]
-    if len(with_ids) + (len(with_ids) < len(features)) < 2:
+    frame = ClickModel(features, inputs=inputs, name=name)
+    if len(frame.with_ids) + (frame.numbers is not None) < 2:
         raise ValueError(
             "`features` must give at least two vectors, one for each feature with ids "
             "and one for all numbers. "
-            f"Received: {[feature.name for feature in features]}."
+            f"Received: {[feature.name for feature in frame.features]}."
         )
-
-    inputs = make_inputs(features, inputs)
-    columns = normalize_numbers(inputs, features, name=name)
-    vectors = []
-    if with_ids:
-        vectors = embed_each(
-            columns,
-            with_ids,
-            embedding_dim,
-            combiner=combiner,
-            embeddings_initializer=embeddings_initializer,
-            embeddings_regularizer=embeddings_regularizer,
-            name=f"{name}_fields",
-        )
-    numbers = join_numbers(columns, features, name=name)
-    if numbers is not None:
+    vectors = frame.fields(
+        embedding_dim,
+        numeric_inputs="dnn",
+        combiner=combiner,
+        embeddings_initializer=embeddings_initializer,
+        embeddings_regularizer=embeddings_regularizer,
+    )
+    bottom = None
+    if frame.numbers is not None:
         x = mlp(
-            numbers,
+            frame.numbers,
             bottom_units,
             activation=activation,
             dropout=0.0,
@@ -128,10 +124,12 @@ def build_dlrm(
         bottom = keras.layers.Dense(
             embedding_dim, activation=activation, name=f"{name}_bottom"
         )(x)
-        vectors = [bottom, *vectors]
-    x = dots = keras_rs.layers.DotInteraction(name=f"{name}_dots")(vectors)
-    if numbers is not None:
-        x = keras.layers.Concatenate(name=f"{name}_joined")([vectors[0], dots])
+        first = keras.layers.Reshape((1, embedding_dim), name=f"{name}_bottom-field")
+        joined = keras.layers.Concatenate(axis=1, name=f"{name}_vectors")
+        vectors = joined([first(bottom), vectors])
+    x = FieldDots(name=f"{name}_dots")(vectors)
+    if bottom is not None:
+        x = keras.layers.Concatenate(name=f"{name}_joined")([bottom, x])
     x = mlp(
         x,
         top_units,
@@ -140,8 +138,4 @@ def build_dlrm(
         seed=seed,
         name=f"{name}_top",
     )
-    logit = keras.layers.Dense(1, use_bias=False, name=f"{name}_logit")(x)
-    watched = [dots] if numbers is None else [numbers, dots]
-    guard = NotANumber(name=f"{name}_not-a-number")(watched)
-    probability = layers.ClickProbability(name=f"{name}_probability")([logit, guard])
-    return NamedModel(inputs, {"probability": probability}, name=name)
+    return frame.model([frame.logit(x, "logit")])

@@ -4,18 +4,9 @@ import keras
 
 from keras_recsys import layers
 from keras_recsys._checks import check_choice
-from keras_recsys.features import (
-    NumericFeature,
-    check_features,
-    embed_fields,
-    make_inputs,
-    normalize_numbers,
-)
-from keras_recsys.models._blocks import dropped, join_numbers, linear_logits, mlp
-from keras_recsys.models._named_model import NamedModel
+from keras_recsys.models._blocks import ClickModel, dropped
 
 INTERACTIONS = ("bilinear", "hadamard")
-NUMERIC_INPUTS = ("field", "dnn")
 
 
 def build_fibinet(
@@ -98,8 +89,6 @@ def build_fibinet(
         paper: widths and dropout are DeepCTR's; the concatenation of `p` and `q` and
         the first hidden layer are one step, `BilinearDense`.
     """
-    features = check_features(features)
-    check_choice("numeric_inputs", numeric_inputs, NUMERIC_INPUTS)
     types = []
     for key, value in (
         ("raw_interaction", raw_interaction),
@@ -118,25 +107,12 @@ def build_fibinet(
             "`numeric_inputs` must be 'field' where `deep` is False. "
             f"Received: numeric_inputs={numeric_inputs!r}."
         )
-    field_features = [
-        feature
-        for feature in features
-        if numeric_inputs == "field" or not isinstance(feature, NumericFeature)
-    ]
-    if len(field_features) < 2:
-        raise ValueError(
-            "`features` must give at least two fields. "
-            f"Received: {[feature.name for feature in field_features]}."
-        )
-
-    inputs = make_inputs(features, inputs)
-    columns = normalize_numbers(inputs, features, name=name)
-    fields = embed_fields(
-        columns,
-        field_features,
+    frame = ClickModel(features, inputs=inputs, name=name)
+    fields = frame.fields(
         embedding_dim,
+        numeric_inputs=numeric_inputs,
+        min_fields=2,
         embeddings_regularizer=embeddings_regularizer,
-        name=f"{name}_fields",
     )
     weighed, weights = layers.SENETLayer(
         reduction_ratio,
@@ -144,15 +120,12 @@ def build_fibinet(
         activation=senet_activation,
         name=f"{name}_senet",
     )(fields, return_weights=True)
-    numbers = join_numbers(columns, features, name=name)
-    logits = linear_logits(
-        columns, features, numbers, regularizer=linear_regularizer, name=name
-    )
+    logits = frame.linear(linear_regularizer)
     if deep:
         x = _combine(
             fields,
             weights,
-            numbers if numeric_inputs == "dnn" else None,
+            frame.numbers if numeric_inputs == "dnn" else None,
             hidden_units[0] if hidden_units else 1,
             tuple(types),
             share_bilinear,
@@ -162,16 +135,14 @@ def build_fibinet(
         if hidden_units:
             x = keras.layers.Activation(activation, name=f"{name}_activation_0")(x)
             x = dropped(x, dropout, seed=seed, name=name, index=0)
-            x = mlp(
+            x = frame.deep_logit(
                 x,
                 hidden_units[1:],
                 activation=activation,
                 dropout=dropout,
                 seed=seed,
-                name=name,
                 start=1,
             )
-            x = keras.layers.Dense(1, use_bias=False, name=f"{name}_deep_logit")(x)
         logits.append(x)
     else:
         names = ("bilinear",) * 2 if share_bilinear else ("raw", "senet")
@@ -182,8 +153,7 @@ def build_fibinet(
                     kind, reduction="sum", name=f"{name}_{part}_sum"
                 )
             logits.append(made[part](x))
-    probability = layers.ClickProbability(name=f"{name}_probability")(logits)
-    return NamedModel(inputs, {"probability": probability}, name=name)
+    return frame.model(logits)
 
 
 def _combine(fields, weights, numbers, units, types, share_bilinear, *, use_bias, name):

@@ -1,7 +1,7 @@
 import keras
 import numpy as np
 import pytest
-from helpers import array, check_model, randomize
+from helpers import array, check_model, field_table, randomize
 
 from keras_recsys.features import (
     CategoricalFeature,
@@ -65,7 +65,8 @@ def test_equals_the_loop(numeric):
         v = v @ kernel + (bias[0] if bias else 0)
         return np.maximum(v, 0) if relu else v
 
-    (users,), (genres,) = weights("fields_user"), weights("fields_genres")
+    users = field_table(model, "dlrm_fields-tables", "user")
+    (genres,) = weights("fields_genres")
     quotients, remainders = weights("fields_city")
     (bias,) = weights("probability")
     want = []
@@ -97,7 +98,7 @@ def test_threshold_makes_qr_tables():
     assert isinstance(model.get_layer("dlrm_fields_genres"), FullEmbedding)
     assert model.get_layer("dlrm_fields_city").num_buckets == 2
     model = build_dlrm(FEATURES, **SETTINGS, qr_threshold=300)  # strictly above
-    assert isinstance(model.get_layer("dlrm_fields_user"), FullEmbedding)
+    assert model.get_layer("dlrm_fields-tables").field_names == ("user",)
 
 
 def test_numbers_alone_or_one_vector_are_refused():

@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 from golden_files import assert_close, golden, load
-from helpers import array, check_model, randomize
+from helpers import array, check_model, field_table, randomize, set_field_table
 
 from keras_recsys import CategoricalFeature, NumericFeature, SequenceFeature, layers
 from keras_recsys.models import build_fibinet
@@ -92,9 +92,15 @@ def test_equals_the_loop(deep):
         for w in model.weights
     }
     fields = np.stack(
-        [weights[f"fields_{c}/embeddings"][ids] for c, ids in inputs.items()], axis=1
+        [
+            field_table(model, "fibinet_fields-tables", c)[ids]
+            for c, ids in inputs.items()
+        ],
+        axis=1,
     )
-    linear = sum(weights[f"linear_{c}/embeddings"][i, 0] for c, i in inputs.items())
+    linear = sum(
+        field_table(model, "fibinet_linear-tables", c)[i, 0] for c, i in inputs.items()
+    )
     linear = linear + weights["probability/bias"]
     senet = weights["senet/reduction_kernel"], weights["senet/expansion_kernel"]
     if deep:
@@ -131,7 +137,7 @@ def test_shallow_model_of_the_paper(path, bilinear_type):
         name="m",
     )
     for i in range(num_fields):
-        model.get_layer(f"m_fields_f{i}").set_weights([arrays["emb"][:, i]])
+        set_field_table(model, "m_fields-tables", f"f{i}", arrays["emb"][:, i])
     senet = model.get_layer("m_senet")
     senet.set_weights([arrays["senet_W1"], arrays["senet_W2"]])
     for branch in ("raw", "senet"):
