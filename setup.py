@@ -16,7 +16,7 @@ DATA = [
     "scikit-learn>=1.4",
 ]
 NOTEBOOKS = ["ipykernel>=6", "nbclient>=0.10", "nbformat>=5.10"]
-TEST = ["pytest>=8", "ruff>=0.9"]
+TEST = ["pytest>=8", "pytest-xdist>=3.5", "ruff>=0.9"]
 
 setup(
     name="keras-recsys",
