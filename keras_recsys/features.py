@@ -272,15 +272,26 @@ class NumericFeature:
             )
         if normalization == "log":
             values = np.log1p(np.maximum(values, 0.0))
-        mean, std = float(values.mean()), float(values.std())
-        if std <= 1e-7 * abs(mean):  # constant, but for rounding
+        return cls.of_moments(name, normalization, values.mean(), values.std())
+
+    @classmethod
+    def of_moments(cls, name, normalization, mean, std):
+        """Makes the feature of known mean and deviation of `t(x)`.
+
+        Args:
+            name: Name of the feature.
+            normalization: `"zscore"` or `"log"`.
+            mean: Mean of `t(x)`.
+            std: Deviation of `t(x)`; that of a constant column, 0 but for rounding, is
+                taken as 1.
+
+        Returns:
+            A `NumericFeature`.
+        """
+        mean, std = float(mean), float(std)
+        if std <= 1e-7 * abs(mean):
             std = 1.0
-        return cls(
-            name,
-            normalization=normalization,
-            mean=mean,
-            std=std,
-        )
+        return cls(name, normalization=normalization, mean=mean, std=std)
 
 
 def compress_features(features, threshold=200, *, num_buckets=None):

@@ -1,7 +1,5 @@
 """Mean and deviation of the numbers of a `tf.data.Dataset`."""
 
-import math
-
 import numpy as np
 
 from keras_recsys._checks import NORMALIZATIONS, check_choice
@@ -102,14 +100,8 @@ def fit_numbers(dataset, normalizations):
         raise ValueError(
             "`dataset` must hold at least one row. Received: an empty dataset."
         )
-    features = {}
-    for name, center, square in zip(
-        names, mean.tolist(), squares.tolist(), strict=True
-    ):
-        std = math.sqrt(square / count)
-        if std <= 1e-7 * abs(center):  # constant, as in NumericFeature.fit
-            std = 1.0
-        features[name] = NumericFeature(
-            name, normalization=normalizations[name], mean=center, std=std
-        )
-    return features
+    stds = np.sqrt(squares / count)
+    return {
+        name: NumericFeature.of_moments(name, normalizations[name], center, std)
+        for name, center, std in zip(names, mean, stds, strict=True)
+    }
