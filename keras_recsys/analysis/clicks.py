@@ -276,7 +276,8 @@ def compare_models(reports):
     if len(rows) != 1:
         raise ValueError(
             "`reports` must be of the same rows and groups, at least one report. "
-            f"Received: reports={reports!r}."
+            "Received: (rows, positives, base log loss, groups) of "
+            f"{sorted(rows, key=str)}."
         )
     ranked = sorted(reports.items(), key=lambda item: item[1].log_loss)
     figures = {str(name): _figures(report) for name, report in ranked}

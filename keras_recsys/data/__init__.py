@@ -10,6 +10,7 @@ from keras_recsys.data.parquet_files import read_arrays, read_parquet, write_par
 from keras_recsys.data.raw_dataset import encode_dataset, fit_vocabularies
 from keras_recsys.data.read_report import ReadReport
 from keras_recsys.data.sampling import downsample_negatives
+from keras_recsys.data.schema import schema_of
 from keras_recsys.data.splits import split_by_user_time
 from keras_recsys.data.tfrecord_files import read_tfrecord, write_tfrecord
 from keras_recsys.data.vocabulary import Vocabulary
@@ -30,6 +31,7 @@ __all__ = [
     "read_csv",
     "read_parquet",
     "read_tfrecord",
+    "schema_of",
     "split_by_user_time",
     "write_parquet",
     "write_tfrecord",

@@ -99,9 +99,9 @@ def read_csv(
         `columns` is a dict from name to tensor of shape `(batch_size,)`, `labels`
         float32 of shape `(batch_size, 1)`. While it is iterated, a damaged row or file
         is a `tf.errors.InvalidArgumentError`, whose message has the file, the line
-        (counted from 1), the column and the text. Its length is not known beforehand,
-        so that `fit` warns at the end of an epoch that the input ran out of data:
-        nothing is missing.
+        (counted from 1), the column and the text. Its length is not known beforehand:
+        `fit` of a plain `keras.Model` warns at the end of an epoch that the input ran
+        out of data, though nothing is missing.
 
     Raises:
         TypeError: If an argument is of a wrong type.

@@ -98,7 +98,7 @@ def fit_vocabularies(dataset, settings):
     return vocabularies
 
 
-def encode_dataset(dataset, vocabularies, *, max_len=None):
+def encode_dataset(dataset, vocabularies, *, max_len=None, columns=None):
     """Encodes the raw columns of a dataset of batches inside the `tf.data` graph.
 
     The ids are those of `encode` of each vocabulary. Columns without a vocabulary,
@@ -117,6 +117,8 @@ def encode_dataset(dataset, vocabularies, *, max_len=None):
             name ragged columns without a vocabulary, which hold ids already and are
             only padded. Defaults to `None`, the length of the longest row of each
             batch, at least 1; so is `None` in a dict.
+        columns: Names of the columns to give, such as those that a model reads, which
+            takes no others. Defaults to `None`, all.
 
     Returns:
         A `tf.data.Dataset` of the same structure with ids of `id_dtype`: in the shape
@@ -141,9 +143,12 @@ def encode_dataset(dataset, vocabularies, *, max_len=None):
     """
     import tensorflow as tf
 
-    columns = _columns_of(dataset)
+    kept, columns = columns, _columns_of(dataset)
+    kept = list(columns if kept is None else kept)
     check_vocabularies(vocabularies)
+    _check_names("columns", kept, columns)
     _check_names("vocabularies", vocabularies, columns)
+    vocabularies = {n: v for n, v in vocabularies.items() if n in kept}
     for name, vocabulary in vocabularies.items():
         dtype = _raw_dtype(name, columns[name])
         if dtype != vocabulary.dtype:
@@ -162,9 +167,9 @@ def encode_dataset(dataset, vocabularies, *, max_len=None):
             name: lookup.look_up(columns[name], lengths.get(name))
             for name, lookup in lookups.items()
         }
-        for name in set(lengths) - set(lookups):
+        for name in set(lengths) & set(kept) - set(lookups):
             ids[name] = pad_ids(columns[name], lengths[name], columns[name].shape[0])
-        encoded = {**columns, **ids}
+        encoded = {name: ids.get(name, columns[name]) for name in kept}
         return (encoded, *rest) if is_tuple else encoded
 
     return dataset.map(encode, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)

@@ -1,5 +1,7 @@
 """The class of the models that builders return."""
 
+import warnings
+
 import keras
 import numpy as np
 from keras import ops
@@ -48,6 +50,26 @@ class NamedModel(keras.Model):
         if jit_compile == "auto" and _is_sparse(optimizer):
             jit_compile = False
         super().compile(optimizer, *args, jit_compile=jit_compile, **kwargs)
+
+    def fit(self, x=None, *args, steps_per_epoch=None, **kwargs):
+        """Trains the model, as `keras.Model.fit` does.
+
+        The end of a dataset whose length is not known beforehand is the end of an
+        epoch; Keras warns there that the input ran out of data, and this does not.
+
+        Args:
+            x: As in Keras.
+            *args: As in Keras.
+            steps_per_epoch: As in Keras.
+            **kwargs: As in Keras.
+
+        Returns:
+            A `keras.callbacks.History`.
+        """
+        with warnings.catch_warnings():
+            if steps_per_epoch is None and hasattr(x, "cardinality"):
+                warnings.filterwarnings("ignore", "Your input ran out of data")
+            return super().fit(x, *args, steps_per_epoch=steps_per_epoch, **kwargs)
 
     def compile_from_config(self, config):
         """Compiles a loaded model; Keras leaves models with an own `compile` as is."""

@@ -77,8 +77,9 @@ def _embeddings_of(name, model, config):
             f"`vocab_sizes` must have names of inputs, {names}. Received: {name!r}."
         )
     reached, found = {name}, []
+    layers = {layer.name: layer for layer in model.layers}  # without plain operations
     for entry in config["layers"]:  # in the order of the graph
-        layer = model.get_layer(entry["name"])
+        layer = layers.get(entry["name"])
         is_embedding = isinstance(layer, IdEmbedding | FieldEmbedding)
         nodes = entry["inbound_nodes"]
         if is_embedding:  # the ids, and not the weights of a bag

@@ -327,3 +327,16 @@ def test_fitted_vocabularies_encode_their_dataset():
     for name in found:
         ids = np.concatenate([batch[name] for batch in batches])
         assert found[name].decode(ids).tolist() == list(COLUMNS[name])
+
+
+def test_encode_dataset_gives_the_columns_that_a_model_reads():
+    batch = {"city": ["rome"], "age": [7], "user": ["ann"]}, [[1.0]]
+    dataset = tf.data.Dataset.from_tensors(batch)
+    vocabularies = {"city": Vocabulary(["rome"]), "user": Vocabulary(["bob"])}
+    encoded = encode_dataset(dataset, vocabularies, columns=["age", "city"])
+    columns, labels = next(iter(encoded))
+    assert list(columns) == list(encoded.element_spec[0]) == ["age", "city"]
+    assert columns["city"].numpy().tolist() == [1]
+    assert labels.numpy().tolist() == [[1.0]]
+    with pytest.raises(ValueError, match=r"`columns` must have names.*\['town'\]"):
+        encode_dataset(dataset, vocabularies, columns=["town"])

@@ -82,3 +82,16 @@ def test_a_loaded_model_is_compiled_as_it_was(tmp_path):
     np.testing.assert_array_equal(
         model.train_on_batch(X, Y), loaded.train_on_batch(X, Y)
     )
+
+
+def test_fit_on_a_dataset_of_unknown_length_does_not_warn(recwarn):
+    import tensorflow as tf
+
+    model = make_model()
+    model.compile("auto", "binary_crossentropy")
+    rows = tf.data.Dataset.from_tensor_slices((X, Y)).batch(4)
+    stream = rows.filter(lambda *_: True)
+    assert stream.cardinality() == tf.data.UNKNOWN_CARDINALITY
+    history = model.fit(stream, epochs=2, shuffle=False, verbose=0)
+    assert len(history.history["loss"]) == 2
+    assert not [str(warning.message) for warning in recwarn]

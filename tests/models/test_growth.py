@@ -9,9 +9,11 @@ from keras_recsys.features import (
     CategoricalFeature,
     NumericFeature,
     SequenceFeature,
+    embed_fields,
+    make_inputs,
 )
 from keras_recsys.layers import CompositionalEmbedding, FullEmbedding
-from keras_recsys.models import build_dlrm, build_fibinet, grow_vocabulary
+from keras_recsys.models import build_dlrm, build_fibinet, build_fm, grow_vocabulary
 from keras_recsys.optimizers import (
     LazyAdam,
     RowWiseAdagrad,
@@ -187,3 +189,55 @@ def test_weights_of_a_bag_are_no_ids():
     with pytest.raises(ValueError, match="'weights', which feeds none"):
         grow_vocabulary(model, {"weights": 9})
     assert grow_vocabulary(model, {"ids": 9}).get_layer("table").input_dim == 9
+
+
+def answers(model, x):
+    return array(model(x)["probability"])
+
+
+def test_fields_in_the_middle_of_one_table_grow():
+    """Old answers and the states of old rows stay, bit by bit."""
+    features = [
+        CategoricalFeature("a", 4),
+        CategoricalFeature("b", 3, out_of_range="oov"),
+        CategoricalFeature("c", 5),
+        CategoricalFeature("d", 6, out_of_range="oov"),
+    ]
+    model = build_fm(features, embedding_dim=3)
+    model.compile("auto", "binary_crossentropy")
+    rng = np.random.default_rng(0)
+    x = {f.name: rng.integers(0, f.vocab_size, 16) for f in features}
+    y = rng.integers(0, 2, (16, 1)).astype("float32")
+    model.fit(x, y, epochs=2, verbose=0)
+    grown = grow_vocabulary(model, {"a": 7, "b": 4})
+    np.testing.assert_array_equal(answers(grown, x), answers(model, x))
+    table = grown.get_layer("fm_fields-tables")
+    assert table.vocab_sizes == (7, 5)
+    assert grown.get_layer("fm_linear-tables-oov").vocab_sizes == (4, 6)
+    for new, old in zip(
+        grown.optimizer.variables, model.optimizer.variables, strict=True
+    ):
+        if new.path.endswith("fm_fields-tables_embeddings_momentum_velocity"):
+            new, old = array(new), array(old)
+            np.testing.assert_array_equal(new[:4], old[:4])
+            np.testing.assert_array_equal(new[4:7], 0.0)
+            np.testing.assert_array_equal(new[7:], old[4:])
+            assert old.any()
+            break
+    else:
+        pytest.fail("no state of the table")
+    for both in (model, grown):  # and they train on alike
+        both.fit(x, y, verbose=0, shuffle=False)
+    np.testing.assert_allclose(answers(grown, x), answers(model, x), rtol=1e-5)
+    grown.fit({**x, "a": np.full(16, 6)}, y, verbose=0)
+
+
+def test_a_model_with_plain_operations_grows():
+    features = [CategoricalFeature("a", 4), CategoricalFeature("b", 3)]
+    inputs = make_inputs(features)
+    fields = embed_fields(inputs, features, 2)
+    model = keras.Model(inputs, keras.ops.sum(fields, axis=1))
+    grown = grow_vocabulary(model, {"b": 9})
+    x = {"a": np.array([3, 0]), "b": np.array([2, 1])}
+    np.testing.assert_array_equal(array(grown(x)), array(model(x)))
+    assert grown.get_layer("fields-tables").vocab_sizes == (4, 9)
