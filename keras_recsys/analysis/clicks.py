@@ -221,6 +221,8 @@ def evaluate_model(model, dataset, *, group=None):
                 f"weights). Received: an element of type {type(element).__name__}."
             )
         inputs, labels, *weights = element
+        if not len(labels):
+            continue
         if group is not None:
             inputs, groups = _split_group(model, inputs, group)
             parts["groups"].append(_batch("groups", groups))

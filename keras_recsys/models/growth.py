@@ -167,4 +167,10 @@ def _copy_optimizer(model, grown, moved):
         if state in starts:
             new.assign(starts[state])
         rows = next((moved[key] for key in moved if state.startswith(key)), None)
+        if rows is not None and new.shape != old.shape and len(rows) != old.shape[0]:
+            raise ValueError(
+                "`model` must have an optimizer whose states have a row for each row "
+                f"of a table. Received: {type(model.optimizer).__name__}, whose state "
+                f"{state!r} is of shape {tuple(old.shape)}."
+            )
         copy_rows(new, old, rows)

@@ -244,7 +244,8 @@ def test_case_43_builders_in_half_precision(kind, policy):
     assert model.output["probability"].dtype == "float32"
     model.compile("adam", "binary_crossentropy")
     before = model.get_weights()
-    assert np.isfinite(model.train_on_batch(X, make_labels()))
+    for _ in range(8):  # the scale of the loss may be too large at first
+        assert np.isfinite(model.train_on_batch(X, make_labels()))
     assert all(np.isfinite(w).all() for w in model.get_weights())
     assert any(np.any(a != b) for a, b in zip(before, model.get_weights(), strict=True))
     assert answer(model, X).dtype == "float32"

@@ -3,6 +3,7 @@
 Pairs run over the upper triangle row by row: (0, 1), (0, 2), ..., (1, 2), ...
 """
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -19,8 +20,13 @@ def num_matrices(bilinear_type, num_fields):
     }[bilinear_type]
 
 
-def check_fields(layer, input_shape):
+def check_fields(layer, input_shape, *, fixed=True):
     """Returns `(num_fields, embedding_dim)` of an input of fields.
+
+    Args:
+        layer: The layer.
+        input_shape: Shape of its input.
+        fixed: Whether later inputs must have the same fields.
 
     Raises:
         ValueError: If the shape is not `(batch_size, num_fields, embedding_dim)` with
@@ -32,6 +38,8 @@ def check_fields(layer, input_shape):
             "embedding_dim) with the last two static and at least two fields. "
             f"Received: input_shape={tuple(input_shape)}."
         )
+    if fixed:
+        layer.input_spec = keras.layers.InputSpec(shape=(None, *input_shape[1:]))
     return input_shape[1], input_shape[2]
 
 

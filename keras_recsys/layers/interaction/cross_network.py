@@ -74,6 +74,7 @@ class CrossNetwork(keras.layers.Layer):
                 "`CrossNetwork` takes inputs of shape (batch_size, dim) with static "
                 f"dim. Received: input_shape={tuple(input_shape)}."
             )
+        self.input_spec = keras.layers.InputSpec(shape=(None, *input_shape[1:]))
         shape = (self.num_layers, input_shape[1])
         self.kernel = self.add_weight(
             name="kernel",

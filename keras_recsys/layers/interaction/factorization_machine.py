@@ -58,7 +58,7 @@ class FactorizationMachine(keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, input_shape):
-        check_fields(self, input_shape)
+        check_fields(self, input_shape, fixed=False)
 
     def call(self, inputs, mask=None):
         x = ops.cast(inputs, wide_dtype(self.compute_dtype))

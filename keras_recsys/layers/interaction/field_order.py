@@ -46,6 +46,7 @@ class FieldOrder(keras.layers.Layer):
                 f"embedding_dim) with more than {max(self.order)} fields. "
                 f"Received: input_shape={tuple(input_shape)}."
             )
+        self.input_spec = keras.layers.InputSpec(shape=(None, *input_shape[1:]))
 
     def call(self, inputs):
         return take_fields(inputs, self.order, axis=1)

@@ -78,7 +78,7 @@ class InteractingLayer(keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, input_shape):
-        _, dim = check_fields(self, input_shape)
+        _, dim = check_fields(self, input_shape, fixed=False)
         names = ["query", "key", "value", *(["residual"] if self.use_residual else [])]
         for i, name in enumerate(names):
             kernel = self.add_weight(

@@ -92,6 +92,7 @@ class SENETLayer(keras.layers.Layer):
                 "embedding_dim) with the last two static. "
                 f"Received: input_shape={tuple(input_shape)}."
             )
+        self.input_spec = keras.layers.InputSpec(shape=(None, *input_shape[1:]))
         num_fields = input_shape[1]
         units = max(1, int(num_fields // self.reduction_ratio))
         self.reduction_kernel = self.add_weight(

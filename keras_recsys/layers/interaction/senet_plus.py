@@ -1,6 +1,7 @@
 """`SENETPlus`, the importance of the entries of fields."""
 
 import keras
+import numpy as np
 from keras import ops
 
 from keras_recsys._checks import check_int, check_positive
@@ -84,6 +85,7 @@ class SENETPlus(keras.layers.Layer):
                 "embedding_dim) with the last two static. "
                 f"Received: input_shape={tuple(input_shape)}."
             )
+        self.input_spec = keras.layers.InputSpec(shape=(None, *input_shape[1:]))
         _, num_fields, dim = input_shape
         if dim % self.num_groups:
             raise ValueError(
@@ -120,9 +122,8 @@ class SENETPlus(keras.layers.Layer):
         parts = ops.reshape(
             inputs, (-1, num_fields, self.num_groups, dim // self.num_groups)
         )
-        squeezed = ops.concatenate(
-            [ops.max(parts, axis=-1), ops.mean(parts, axis=-1)], axis=-1
-        )
+        largest = ops.max(parts, axis=-1, initial=-np.inf)  # of no rows too
+        squeezed = ops.concatenate([largest, ops.mean(parts, axis=-1)], axis=-1)
         squeezed = ops.reshape(squeezed, (-1, 2 * self.num_groups * num_fields))
         hidden = ops.matmul(squeezed, self.reduction_kernel) + self.reduction_bias
         weights = ops.matmul(ops.relu(hidden), self.expansion_kernel)

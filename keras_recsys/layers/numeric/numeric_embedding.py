@@ -55,6 +55,7 @@ class NumericEmbedding(keras.layers.Layer):
                 "with static num_numbers. "
                 f"Received: input_shape={tuple(input_shape)}."
             )
+        self.input_spec = keras.layers.InputSpec(shape=(None, *input_shape[1:]))
         self.kernel = self.add_weight(
             name="kernel",
             shape=(input_shape[1], self.output_dim),

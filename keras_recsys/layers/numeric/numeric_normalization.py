@@ -81,7 +81,7 @@ class NumericNormalization(keras.layers.Layer):
         self.autocast = False  # a price in cents overflows float16
 
     def build(self, input_shape):
-        self._width(input_shape)
+        self._built_width = self._width(input_shape)
 
     def call(self, inputs):
         dtype = wide_dtype(self.compute_dtype)
@@ -92,6 +92,11 @@ class NumericNormalization(keras.layers.Layer):
             x = ops.cast(inputs, dtype)
             if len(x.shape) == 1:
                 x = ops.expand_dims(x, -1)
+        if x.shape[1] != self._built_width:  # else it would be repeated
+            raise ValueError(
+                f"`inputs` of {self.name!r} must be {self._built_width} numbers a row. "
+                f"Received: shape {tuple(x.shape)}."
+            )
         logs = np.array([n == "log" for n in _listed(self.normalization)])
         if logs.any():
             logged = ops.log1p(ops.maximum(x, 0.0))

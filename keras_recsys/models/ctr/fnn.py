@@ -2,6 +2,7 @@
 
 import keras
 
+from keras_recsys.layers import NumericNormalization, SequencePooling
 from keras_recsys.models._blocks import ClickModel
 
 
@@ -87,6 +88,12 @@ def _take_weights(model, pretrained):
         _check_same("names", list(pretrained.input), list(model.input))
         for layer in model.layers:
             part = layer.name.removeprefix(model.name)
+            if isinstance(layer, NumericNormalization | SequencePooling):
+                twin = pretrained.get_layer(pretrained.name + part)
+                named = {"name": None}
+                _check_same(
+                    "settings", twin.get_config() | named, layer.get_config() | named
+                )
             if not layer.weights or not part.startswith(
                 ("_fields", "_linear", "_probability")
             ):

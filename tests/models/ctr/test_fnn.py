@@ -14,7 +14,11 @@ from click_twins import (
 )
 from helpers import array, check_model, randomize
 
-from keras_recsys.features import CategoricalFeature, NumericFeature
+from keras_recsys.features import (
+    CategoricalFeature,
+    NumericFeature,
+    SequenceFeature,
+)
 from keras_recsys.models import build_deepfm, build_fm, build_fnn
 
 SMALL = {"embedding_dim": 3, "hidden_units": (5, 4)}
@@ -168,3 +172,24 @@ def test_gradients_of_tables_are_sparse():
 def test_says_what_was_given(features, arguments, message):
     with pytest.raises(ValueError, match=message):
         build_fnn(features, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("features", "others"),
+    [
+        (
+            [NumericFeature("x", normalization="zscore", mean=5.0, std=2.0)],
+            [NumericFeature("x", normalization="log")],
+        ),
+        (
+            [SequenceFeature("x", 4, pooling="sum")],
+            [SequenceFeature("x", 4, pooling="mean")],
+        ),
+    ],
+)
+def test_refuses_features_that_are_read_in_another_way(features, others):
+    features, others = (
+        [*some, CategoricalFeature("a", 4)] for some in (features, others)
+    )
+    with pytest.raises(ValueError, match="`pretrained` must be.*settings"):
+        build_fnn(features, **SMALL, pretrained=build_fm(others, embedding_dim=3))
