@@ -3,7 +3,6 @@
 import glob
 import numbers
 import os
-import re
 
 import numpy as np
 
@@ -13,6 +12,11 @@ from keras_recsys.data.read_report import MAX_TEXT, ReadReport
 from keras_recsys.data.vocabulary import Vocabulary
 
 KINDS = ("string", "int64", "int32", "float32")
+INTEGER = r"^[+-]?[0-9]+$"
+FLOAT = (
+    r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
+    r"|^[+-]?(?i:nan|inf|infinity)$"
+)
 ERRORS = ("raise", "skip")
 MUST = {
     "short line": "must have as many cells as there are columns",
@@ -109,6 +113,11 @@ def check_columns(file, columns, given):
         )
 
 
+def shorten(text):
+    """Returns as much of a text as errors show."""
+    return text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + "..."
+
+
 class DamageLog:
     """Raises at a damaged row, or has it left out and reported.
 
@@ -135,7 +144,7 @@ class DamageLog:
         Raises:
             ValueError: If `errors` is `"raise"`.
         """
-        text = text if len(text) <= MAX_TEXT else text[:MAX_TEXT] + "..."
+        text = shorten(text)
         if self.errors == "raise":
             where = "" if column is None else f", column {column!r}"
             raise ValueError(
@@ -198,15 +207,22 @@ class RowChecks:
         if damages:
             import pyarrow as pa
 
-            bad = np.logical_or.reduce([mask for _, _, mask in damages])
-            for row in np.flatnonzero(bad):
-                name, reason, _ = next(found for found in damages if found[2][row])
+            masks = np.stack([mask for _, _, mask in damages])
+            bad = masks.any(axis=0)
+            rows = np.flatnonzero(bad)
+            first = masks[:, rows].argmax(axis=0)  # a row counts once
+            num_shown = max(1, self.log.report.num_free)
+            for row, damage in zip(rows[:num_shown], first, strict=False):
+                name, reason, _ = damages[damage]
                 value = table.column(name)[int(row)].as_py()
                 text = value if isinstance(value, str | bytes) else repr(value)
                 if isinstance(text, bytes):
                     text = text.decode(errors="backslashreplace")
                 kind, _ = kind_of(self.columns[name])
                 self.log.add(file, int(numbers[row]), reason, text, name, kind)
+            counts = np.bincount(first[num_shown:], minlength=len(damages))
+            for (_, reason, _), count in zip(damages, counts.tolist(), strict=True):
+                self.log.report.add_count(reason, count)
             good = pa.array(~bad)
             columns = {name: column.filter(good) for name, column in columns.items()}
         self.log.report.add_rows(len(next(iter(columns.values()))))
@@ -215,21 +231,23 @@ class RowChecks:
     def _check_fill(self, fill, schema):
         kinds = {name: kind_of(dtype)[0] for name, dtype in self.columns.items()}
         if not isinstance(fill, dict):
-            numbers = [name for name, dtype in schema.items() if dtype in KINDS[1:]]
+            numbers = [name for name in schema if kinds[name] != "string"]
             fill = {} if fill is None else dict.fromkeys(numbers, fill)
+        checked = {}
         for name, value in fill.items():
             if name not in kinds:
                 raise ValueError(
                     f"`fill` must have names of columns, {list(kinds)}. "
                     f"Received: {name!r}."
                 )
-            fits = _fits(value, kinds[name])
-            if not fits:
+            if not _fits(value, kinds[name]):
                 raise ValueError(
                     f"`fill` must be a value of dtype {kinds[name]!r} for column "
                     f"{name!r}. Received: {value!r}."
                 )
-        return fill
+            make = {"string": str.encode, "float32": float}.get(kinds[name], int)
+            checked[name] = make(value)
+        return checked
 
     def _known_values(self, vocabularies):
         vocabularies = {} if vocabularies is None else vocabularies
@@ -259,23 +277,22 @@ class RowChecks:
         if kind == "string":
             values = values.cast(pa.binary())
             if not self.is_utf8:
-                wrong = _not_castable(values, pa.string())
+                wrong = _not_utf8(values)
                 found.append(("not UTF-8", wrong))
                 values = _without(values, wrong)
         else:
             if pa.types.is_binary(values.type):
                 values, found = _parse(values, kind)
-            elif pa.types.is_floating(values.type):
-                values = values.cast(pa.float32())
-            elif kind == "float32":
-                values = values.cast(pa.float32(), safe=False)
-            dtype = _arrow_type(kind)
-            wrong = _not_castable(values, dtype)
-            found.append(("out of range", wrong))
-            values = _without(values, wrong).cast(dtype)
+            elif pa.types.is_floating(values.type) and kind != "float32":
+                values, found = _whole(values)
             if kind == "float32":
+                values = values.cast(pa.float32(), safe=False)
                 infinite = ~np.isfinite(_numpy(values.fill_null(0)))
                 found.append(("not finite", infinite))
+            else:
+                wrong = _out_of_range(values, kind)
+                found.append(("out of range", wrong))
+                values = _without(values, wrong).cast(_arrow_type(kind))
         nulls = np.zeros(len(values), bool)
         if values.null_count:
             nulls = _numpy(values.is_null())
@@ -284,9 +301,8 @@ class RowChecks:
             filler = self.fill.get(name)
             if filler is not None:
                 nulls = np.zeros(len(values), bool)
-            empty = "" if kind == "string" else 0
+            empty = b"" if kind == "string" else 0
             filler = empty if filler is None else filler
-            filler = filler.encode() if kind == "string" else filler
             values = values.fill_null(pa.scalar(filler, values.type))
         found.append(("missing value", nulls))
         if name in self.known:
@@ -313,10 +329,11 @@ class RowChecks:
         return column, damages
 
 
-def check_arrow_types(file, columns, types):
+def check_arrow_types(file, columns, types, *, whole_floats=False):
     """Checks that the Arrow types of a file are those of the schema.
 
-    Integers of any width stand for integers, and floats and integers for `"float32"`.
+    Integers of any width stand for integers, and floats and integers for `"float32"`;
+    where `whole_floats`, floats also for columns of single integers.
 
     Raises:
         ValueError: If they are not.
@@ -325,6 +342,7 @@ def check_arrow_types(file, columns, types):
 
     for name, dtype in columns.items():
         kind, is_list = kind_of(dtype)
+        may_float = whole_floats and not is_list
         given = _value_type(types[name])
         if is_list:
             fits = pa.types.is_list(given) or pa.types.is_large_list(given)
@@ -340,7 +358,7 @@ def check_arrow_types(file, columns, types):
             "float32": is_integer
             or pa.types.is_floating(given)
             or pa.types.is_boolean(given),
-        }.get(kind, is_integer)
+        }.get(kind, is_integer or (may_float and pa.types.is_floating(given)))
         if not (fits or pa.types.is_null(types[name])):
             raise ValueError(
                 f"{file}, column {name!r} must be of dtype {dtype!r}. "
@@ -360,14 +378,22 @@ def _is_dictionary(dtype):
 
 def _fits(value, kind):
     """Whether a value to fill in is of a dtype."""
-    if kind == "string":
-        return isinstance(value, str)
+    if kind == "string":  # a lone surrogate is no text
+        return isinstance(value, str) and _is_encodable(value)
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return False
     if kind == "float32":
-        return bool(np.isfinite(np.float32(value)))
+        return bool(abs(value) <= float(np.finfo("float32").max))
     limits = np.iinfo(kind)
     return limits.min <= value <= limits.max and value == int(value)
+
+
+def _is_encodable(text):
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _arrow_type(kind):
@@ -398,23 +424,60 @@ def _numpy(array):
     return array.to_numpy(zero_copy_only=False)
 
 
-def _not_castable(values, dtype):
-    """Returns a mask of the values that are not of `dtype`, found by halving."""
+def _not_utf8(values):
+    """Returns a mask of the bytes that are no text."""
     import pyarrow as pa
 
     try:
-        values.cast(dtype)
+        values.cast(pa.string())
     except pa.ArrowInvalid:
-        if len(values) == 1:
-            return np.ones(1, bool)
-        half = len(values) // 2
-        return np.concatenate(
-            [
-                _not_castable(values[:half], dtype),
-                _not_castable(values[half:], dtype),
-            ]
-        )
+        return np.array([not _is_utf8(value) for value in values.to_pylist()], bool)
     return np.zeros(len(values), bool)
+
+
+def _is_utf8(value):
+    try:
+        (value or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _out_of_range(values, kind):
+    """Returns a mask of the integers that do not fit a dtype."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    wrong = np.zeros(len(values), bool)
+    if pa.types.is_null(values.type):
+        return wrong
+    given = np.iinfo(values.type.to_pandas_dtype())
+    limits = np.iinfo(kind)
+    if given.max > limits.max:
+        above = pc.greater(values, pa.scalar(limits.max, values.type))
+        wrong |= _numpy(above.fill_null(False))
+    if given.min < limits.min:
+        below = pc.less(values, pa.scalar(limits.min, values.type))
+        wrong |= _numpy(below.fill_null(False))
+    return wrong
+
+
+def _whole(values):
+    """Returns the integers that floats stand for, and the damages.
+
+    From `2**53` on, in float64, neighbouring integers are one float: which one was
+    meant is not known.
+    """
+    import pyarrow as pa
+
+    limit = 2.0 ** (np.finfo(values.type.to_pandas_dtype()).nmant + 1)
+    values = values.cast(pa.float64())
+    numbers = _numpy(values.fill_null(0))
+    too_large = np.abs(numbers) >= limit
+    broken = np.isnan(numbers) | (np.floor(numbers) != numbers)
+    damages = [("out of range", too_large), ("bad number", broken)]
+    values = _without(values, too_large | broken)
+    return values.cast(pa.int64()), damages
 
 
 def _without(values, mask):
@@ -428,23 +491,35 @@ def _without(values, mask):
 
 
 def _parse(texts, kind):
-    """Returns the numbers of text, null where there is none, and the damages."""
+    """Returns the numbers of text, null where there is none, and the damages.
+
+    Integers are int64, whatever `kind`. What no pattern fits never gets to the parser
+    of Arrow, which takes hexadecimal numbers and fails as a whole at a bad one.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     texts = pc.ascii_trim_whitespace(texts.cast(pa.string()))
-    empty = pc.equal(texts, "")
-    texts = pc.if_else(empty, pa.scalar(None, texts.type), texts)
-    wrong = _not_castable(texts, _arrow_type(kind))
-    damages = []
-    if wrong.any():
-        # An integer of too many digits is well written.
-        whole = [
-            bool(re.fullmatch("-?[0-9]+", text or "")) for text in texts.to_pylist()
-        ]
-        too_large = wrong & np.array(whole) & (kind != "float32")
-        damages = [("out of range", too_large), ("bad number", wrong & ~too_large)]
-    return _without(texts, wrong).cast(_arrow_type(kind)), damages
+    texts = pc.if_else(pc.equal(texts, ""), pa.scalar(None, texts.type), texts)
+    pattern = FLOAT if kind == "float32" else INTEGER
+    fits = pc.match_substring_regex(texts, pattern).fill_null(True)
+    wrong = ~_numpy(fits)
+    texts = _without(texts, wrong)
+    if kind == "float32":
+        return texts.cast(pa.float32()), [("bad number", wrong)]
+    texts = pc.replace_substring_regex(texts, r"^\+?(-?)0*([0-9]+)$", r"\1\2")
+    digits = pc.replace_substring(texts, "-", "")
+    limit = str(2**63 - 1)
+    is_negative = pc.starts_with(texts, "-")
+    most = pc.if_else(is_negative, str(2**63), limit)
+    num_digits = pc.utf8_length(digits)
+    too_large = pc.or_(
+        pc.greater(num_digits, len(limit)),
+        pc.and_(pc.equal(num_digits, len(limit)), pc.greater(digits, most)),
+    )
+    too_large = _numpy(too_large.fill_null(False))
+    damages = [("out of range", too_large), ("bad number", wrong)]
+    return _without(texts, too_large).cast(pa.int64()), damages
 
 
 def _unknown(values, vocabulary, kind):

@@ -33,6 +33,8 @@ def write_shards(
         overwrite: As in `write_parquet`.
     """
     check_int("rows_per_shard", rows_per_shard)
+    if not isinstance(label, str):
+        raise TypeError(f"`label` must be a column name. Received: label={label!r}.")
     _check_dataset(dataset, label)
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -91,6 +93,14 @@ def _check_dataset(dataset, label):
                 "num_values), of dtype string, int32, int64 or float32. "
                 f"Received: {column!r}."
             )
+    labels = parts[1] if len(parts) == 2 else None
+    is_ragged = isinstance(labels, tf.RaggedTensorSpec)
+    shape = () if labels is None or labels.shape.rank == 1 else labels.shape[1:]
+    if is_ragged or any(size not in (1, None) for size in shape):
+        raise TypeError(
+            "Labels must be of shape (batch_size,) or (batch_size, 1). "
+            f"Received: {labels!r}."
+        )
     if len(parts) == 2 and label in parts[0]:
         raise ValueError(
             f"`label` must be no column. Received: label={label!r}, which is one."
@@ -111,25 +121,47 @@ def _tables(dataset, label):
         if isinstance(element, tuple):
             columns = dict(element[0])
             if len(element) == 2:
-                columns[label] = np.reshape(element[1], -1)
-        yield pa.table({name: _column(values) for name, values in columns.items()})
+                columns[label] = _flat_labels(element[1])
+        arrays = {name: _column(name, values) for name, values in columns.items()}
+        lengths = {name: len(array) for name, array in arrays.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(
+                "`dataset` must have columns of one length in each batch. "
+                f"Received: lengths {lengths}."
+            )
+        yield pa.table(arrays)
 
 
-def _column(values):
+def _flat_labels(labels):
+    labels = np.asarray(labels)
+    if labels.ndim == 2 and labels.shape[1] != 1:
+        raise ValueError(
+            "Labels must be of shape (batch_size,) or (batch_size, 1). "
+            f"Received: labels of shape {labels.shape}."
+        )
+    return labels.reshape(-1)
+
+
+def _column(name, values):
     import pyarrow as pa
     import tensorflow as tf
 
     if isinstance(values, tf.RaggedTensor):
-        flat = _column(values.flat_values)
+        flat = _column(name, values.flat_values)
         return pa.LargeListArray.from_arrays(values.row_splits.numpy(), flat)
     values = np.asarray(values)
     if values.ndim == 2:
         splits = np.arange(len(values) + 1) * values.shape[1]
-        flat = _column(values.reshape(-1))
+        flat = _column(name, values.reshape(-1))
         return pa.LargeListArray.from_arrays(splits, flat)
     if values.dtype != object:
         return pa.array(values)
-    return pa.array(values, pa.binary()).cast(pa.string())
+    try:
+        return pa.array(values, pa.binary()).cast(pa.string())
+    except pa.ArrowInvalid as error:
+        raise ValueError(
+            f"Column {name!r} must hold strings of UTF-8. Received: other bytes."
+        ) from error
 
 
 def _cut(tables, rows_per_shard, rows_per_table):

@@ -1,10 +1,13 @@
 """Readers of the click logs that papers compare on."""
 
 from keras_recsys.data._row_checks import find_files
-from keras_recsys.data.csv_files import read_csv, read_header
+from keras_recsys.data.csv_files import first_line, read_csv
 
 CRITEO_NUMBERS = tuple(f"I{i}" for i in range(1, 14))
 CRITEO_STRINGS = tuple(f"C{i}" for i in range(1, 27))
+TABS = "tabs and no line of names"
+COMMAS = "commas and the name 'label'"
+COMMAS_BIG_LABEL = "commas and the name 'Label'"
 AVAZU_STRINGS = (
     "hour",
     "C1",
@@ -29,8 +32,8 @@ def read_criteo(paths, *, fill=0, **kwargs):
 
     Both forms are read: the text of Kaggle, with tabs and no line of names, and files
     with commas and a line of names, as samples have it, where the label is `label` or
-    `Label` and an `Id` may stand in front. The first line of the first file tells
-    which; all files are of one form.
+    `Label` and an `Id` may stand in front. The first lines of the files tell which;
+    all are of one form.
 
     The counts `I1` to `I13` are float32, since some files write them as `260.0`, and
     the categories `C1` to `C26` strings, `""` where missing.
@@ -46,11 +49,11 @@ def read_criteo(paths, *, fill=0, **kwargs):
 
     Raises:
         TypeError: As `read_csv`.
-        ValueError: As `read_csv`.
+        ValueError: As `read_csv`, and if the files are of several forms.
     """
-    names = read_header(find_files(paths)[0], ",")
-    layout = {"label": "Label" if "Label" in names else "label"}
-    if len(names) == 1:  # no comma in it
+    form = _criteo_form(find_files(paths))
+    layout = {"label": "Label" if form == COMMAS_BIG_LABEL else "label"}
+    if form == TABS:
         columns = ["label", *CRITEO_NUMBERS, *CRITEO_STRINGS]
         layout = {"label": "label", "header": columns, "delimiter": "\t"}
     schema = {
@@ -58,6 +61,25 @@ def read_criteo(paths, *, fill=0, **kwargs):
         **dict.fromkeys(CRITEO_STRINGS, "string"),
     }
     return read_csv(paths, schema, **layout, fill=fill, quoting=False, **kwargs)
+
+
+def _criteo_form(files):
+    """Returns the form of all files; those without a line are of any form."""
+    forms = {}
+    for file in files:
+        line = first_line(file)
+        if line is None:
+            continue
+        names = line.split(b",")
+        if len(names) == 1 or b"\t" in line:
+            form = TABS
+        else:
+            form = COMMAS_BIG_LABEL if b"Label" in names else COMMAS
+        forms.setdefault(form, file)
+    if len(forms) > 1:
+        found = "; ".join(f"{file} with {form}" for form, file in forms.items())
+        raise ValueError(f"`paths` must be files of one form. Received: {found}.")
+    return next(iter(forms), COMMAS)
 
 
 def read_avazu(paths, **kwargs):

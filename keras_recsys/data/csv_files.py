@@ -1,6 +1,5 @@
 """Reading of click logs in text files."""
 
-import csv
 import gzip
 import re
 import zlib
@@ -8,16 +7,21 @@ import zlib
 import numpy as np
 
 from keras_recsys.data._row_checks import (
+    MUST,
     DamageLog,
     RowChecks,
     check_columns,
     check_schema,
     find_files,
     kind_of,
+    shorten,
 )
 from keras_recsys.data._streams import Stream
+from keras_recsys.data.read_report import MAX_TEXT
 
 BLOCK_BYTES = 2**22
+HEADER_BYTES = 2**20  # of a line of column names
+NAME_BYTES = 2**16  # of one of the names
 BOM = b"\xef\xbb\xbf"
 QUOTE = ord('"')
 
@@ -55,9 +59,10 @@ def read_csv(
     - `"control character"`: a NUL, or a carriage return within a line.
     - `"not UTF-8"`.
     - `"bad number"`, `"not finite"` (also the texts `nan` and `inf`), `"out of range"`:
-      what is no number of the dtype. Integers are written without a point.
-    - `"missing value"`: an empty cell of a number or label that `fill` has no value
-      for. An empty cell of strings is the empty string.
+      what is no number of the dtype. Numbers are decimal, with a sign or without;
+      integers have neither point nor exponent. Blanks around a number are passed over.
+    - `"missing value"`: a cell of a number or label that is empty, or of blanks alone,
+      and that `fill` has no value for. An empty cell of strings is the empty string.
     - `"unknown category"`: a value out of a vocabulary with `num_oov=0`.
     - `"empty file"`: a file without a line of names, where `header` says it has one.
 
@@ -75,9 +80,9 @@ def read_csv(
         fill: The number for missing numbers of all columns, or a dict from column name
             to number; labels only by their name. Defaults to `None`, a missing number
             is damage.
-        errors: `"raise"`, or `"skip"` to leave damaged rows out. A missing column, a
-            name given twice and a broken gzip file are errors always. Defaults to
-            `"raise"`.
+        errors: `"raise"`, or `"skip"` to leave damaged rows out. A damaged line of
+            names, a missing column, a name given twice and a broken gzip file are
+            errors always. Defaults to `"raise"`.
         report: A `ReadReport` to fill. Defaults to `None`, where a warning at the end
             of the epoch counts the rows left out.
         vocabularies: Dict from column name to `Vocabulary` or `HashedVocabulary`, those
@@ -105,8 +110,9 @@ def read_csv(
 
     Raises:
         TypeError: If an argument is of a wrong type.
-        ValueError: If there is no such file, a file lacks a column or has two of one
-            name, or an argument is out of its range.
+        ValueError: If there is no such file, the line of names of a file is damaged, a
+            file lacks a column or has two of one name, or an argument is out of its
+            range.
 
     Example:
     >>> import pathlib, tempfile
@@ -212,17 +218,41 @@ class TextReader:
         _skip_bom(file, stream)
         names, num_lines = self.header, 0
         if names is True:
-            names, num_lines = _first_line(file, stream, self.delimiter, self.quoting)
-            if names is None:
+            line, num_lines = _first_line(file, stream)
+            if line is None:
                 return None, num_lines
+            names = self._cells(file, line, num_lines)
         check_columns(file, self.checks.columns, names)
         return list(names), num_lines
+
+    def _cells(self, file, line, number):
+        """Returns the names in a line, which must be as whole as any other."""
+        damage = self._damage_of(line)
+        if damage is not None:
+            text = shorten(line.decode(errors="backslashreplace"))
+            raise ValueError(
+                f"{file}, line {number}: {damage}; {MUST[damage]}. Received: {text!r}."
+            )
+        cells = line.split(self.delimiter.encode())
+        if self.quoting and b'"' in line:
+            cells, start = [], 0
+            while start <= len(line):
+                found = self.cell.match(line, start)
+                cells.append(_unquoted(found.group()))
+                start = found.end() + 1
+        longest = max(map(len, cells))
+        if longest > NAME_BYTES:
+            raise ValueError(
+                f"{file}, line {number} must have names of at most {NAME_BYTES} bytes. "
+                f"Received: a name of {longest} bytes."
+            )
+        return [cell.decode() for cell in cells]
 
     def _read_block(self, file, line, block, names):
         if b"\r" in block:
             block = block.replace(b"\r\n", b"\n")
         if self._is_clean(block):
-            table = self._parse(block, names, self.checks.columns)
+            table = self._parse(block, names, self._kinds_in(block))
             if table is not None:
                 columns, damages = self.checks.convert(table)
                 if not damages:
@@ -247,6 +277,18 @@ class TextReader:
             )
         columns, damages = self.checks.convert(table)
         return self.checks.keep_good(columns, damages, table, file, numbers)
+
+    def _kinds_in(self, block):
+        """Returns the dtypes to parse, text for integers that may be hexadecimal.
+
+        Arrow would take those as numbers, and 0xffffffff as -1.
+        """
+        if b"0x" not in block and b"0X" not in block:
+            return self.checks.columns
+        return {
+            name: "string" if kind in ("int64", "int32") else kind
+            for name, kind in self.checks.columns.items()
+        }
 
     def _parse(self, block, names, kinds):
         """Returns the table of a block, or `None` if a line or a cell does not fit."""
@@ -306,8 +348,11 @@ class TextReader:
         one_line = np.searchsorted(lines, opening) == np.searchsorted(lines, closing)
         return bool((starts_cell & ends_cell & one_line).all())
 
-    def _damage_of(self, line, num_columns):
-        """Returns what is wrong with a line, `None` if nothing; blank is something."""
+    def _damage_of(self, line, num_columns=None):
+        """Returns what is wrong with a line, `None` if nothing; blank is something.
+
+        Without `num_columns`, it may have any number of cells.
+        """
         if not line:
             return "short line"
         if b"\r" in line or b"\0" in line:
@@ -319,16 +364,16 @@ class TextReader:
                 return "stray quote"
             line = self.cell.sub(b"", line)
         num_cells = line.count(self.delimiter.encode()) + 1
-        if num_cells == num_columns:
+        if num_columns is None or num_cells == num_columns:
             return None
         return "short line" if num_cells < num_columns else "long line"
 
 
-def read_header(file, delimiter):
-    """Returns the cells of the first line of a file, none if there is no line."""
+def first_line(file):
+    """Returns the first line of a file that is not blank, `None` if there is none."""
     with _open(file) as stream:
         _skip_bom(file, stream)
-        return _first_line(file, stream, delimiter, False)[0] or []
+        return _first_line(file, stream)[0]
 
 
 def _skip_bom(file, stream):
@@ -336,19 +381,25 @@ def _skip_bom(file, stream):
         stream.seek(0)
 
 
-def _first_line(file, stream, delimiter, quoting):
-    """Returns the cells of the first line that is not blank, and its number."""
-    text, num_lines = b"\n", 0
-    while text and not text.strip():
-        text = _read_from(file, stream.readline)
+def _first_line(file, stream):
+    """Returns the first line that is not blank, `None` if there is none; its number."""
+    line, num_lines = b"", 0
+    while not line:
+        text = _read_from(file, stream.readline, HEADER_BYTES)
         num_lines += 1
-    if not text:
-        return None, num_lines
-    if not _is_utf8(text):
-        raise ValueError(f"{file}, line {num_lines} must be UTF-8. Received: {text!r}.")
-    line = text.decode().rstrip("\r\n")
-    quoting = csv.QUOTE_MINIMAL if quoting else csv.QUOTE_NONE
-    return next(csv.reader([line], delimiter=delimiter, quoting=quoting)), num_lines
+        if not text:
+            return None, num_lines
+        line = text.removesuffix(b"\n").removesuffix(b"\r")
+    if len(text) == HEADER_BYTES and not text.endswith(b"\n"):
+        raise ValueError(
+            f"{file}, line {num_lines} must be the first line of a text file, of less "
+            f"than {HEADER_BYTES} bytes. Received: {line[:MAX_TEXT]!r}..."
+        )
+    return line, num_lines
+
+
+def _unquoted(cell):
+    return cell[1:-1].replace(b'""', b'"') if cell.startswith(b'"') else cell
 
 
 def _open(file):

@@ -39,7 +39,9 @@ def read_parquet(
     Only the columns of the schema are read, some thousand rows at a time. The rows
     found damaged are those with a `"missing value"` (a null) without `fill`, text that
     is `"not UTF-8"`, a number that is `"not finite"` or `"out of range"`, and an
-    `"unknown category"`; see `read_csv`.
+    `"unknown category"`; see `read_csv`. Damage of a file itself is an error always:
+    checksums of its pages are verified where it has them, as files of `write_parquet`
+    do. The list of columns at its end can have none.
 
     Args:
         paths: As in `read_csv`.
@@ -78,12 +80,12 @@ def read_parquet(
     for file in files:
         try:
             metadata = pq.read_metadata(file)
-        except pa.ArrowInvalid as error:
+            given = metadata.schema.to_arrow_schema()
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise ValueError(
                 f"{file} must be a Parquet file. Received: {error}."
             ) from error
         num_rows += metadata.num_rows
-        given = metadata.schema.to_arrow_schema()
         check_columns(file, columns, given.names)
         types = {name: given.field(name).type for name in columns}
         check_arrow_types(file, columns, types)
@@ -91,15 +93,11 @@ def read_parquet(
     def read(index):
         file = files[index]
         row = 0
-        with pq.ParquetFile(file) as opened:
-            batches = opened.iter_batches(
-                BLOCK_ROWS, columns=list(columns), use_threads=False
-            )
-            for batch in batches:
-                typed, damages = checks.convert(batch)
-                numbers = range(row, row + len(batch))
-                yield checks.keep_good(typed, damages, batch, file, numbers)
-                row += len(batch)
+        for batch in _batches(file, list(columns)):
+            typed, damages = checks.convert(batch)
+            numbers = range(row, row + len(batch))
+            yield checks.keep_good(typed, damages, batch, file, numbers)
+            row += len(batch)
 
     stream = Stream(
         columns,
@@ -111,6 +109,32 @@ def read_parquet(
         num_open_files=num_open_files,
     )
     return stream.from_tables(read, len(files), log, num_rows)
+
+
+def _batches(file, columns):
+    """Yields the rows of a file, some thousand at a time."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    num_rows = 0
+    try:
+        with pq.ParquetFile(file, page_checksum_verification=True) as opened:
+            for batch in opened.iter_batches(
+                BLOCK_ROWS, columns=columns, use_threads=False
+            ):
+                num_rows += len(batch)
+                yield batch
+            expected = opened.metadata.num_rows
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(
+            f"{file} must be a whole Parquet file. Received, after {num_rows} rows: "
+            f"{error}."
+        ) from error
+    if num_rows != expected:
+        raise ValueError(
+            f"{file} must have {expected} rows, as its end says. "
+            f"Received: {num_rows} rows."
+        )
 
 
 def write_parquet(
@@ -125,7 +149,8 @@ def write_parquet(
     """Writes a dataset of batches to Parquet files, raw columns or ids.
 
     The files `part-00000.parquet` and so on are written under other names and get
-    theirs when all are whole: a run that fails leaves the folder as it was.
+    theirs when all are whole: a run that fails leaves the folder as it was. The pages
+    of a file have checksums.
 
     Args:
         dataset: A finite `tf.data.Dataset` of batches, dicts from column name to tensor
@@ -143,9 +168,10 @@ def write_parquet(
         List of the paths of the files.
 
     Raises:
-        TypeError: If `dataset` is no dataset of such batches.
+        TypeError: If `dataset` is no dataset of such batches, or `label` no string.
         ValueError: If the folder is not empty, the dataset is empty, the label is a
-            column too, or an argument is out of its range.
+            column too, the columns of a batch are not of one length, strings are not
+            UTF-8, or an argument is out of its range.
 
     Example:
     >>> import tempfile
@@ -167,7 +193,10 @@ def write_parquet(
             for table in tables:
                 if writer is None:
                     writer = pq.ParquetWriter(
-                        path, table.schema, compression=compression
+                        path,
+                        table.schema,
+                        compression=compression,
+                        write_page_checksum=True,
                     )
                 writer.write_table(table, row_group_size=GROUP_ROWS)
         finally:
@@ -206,9 +235,12 @@ def read_arrays(
     this gives the same stream as the readers of files, for data that fit in memory.
 
     Args:
-        columns: `pandas.DataFrame`, or dict from column name to array, all of one
-            length. Columns of several values a row hold sequences. `None`, `NaN` and
-            `pandas.NA` are missing values.
+        columns: `pandas.DataFrame`, or dict from column name to array, tensor or list,
+            all of one length. Columns of several values a row hold sequences. `None`,
+            `NaN` and `pandas.NA` are missing values. Floats stand for integers, as
+            pandas makes them of integers with gaps, if they are whole; else they are a
+            `"bad number"`, and `"out of range"` from `2**53` on, where one float64
+            stands for several integers.
         schema: As in `read_parquet`.
         label: As in `read_parquet`.
         fill: As in `read_parquet`.
@@ -247,12 +279,9 @@ def read_arrays(
     check_columns("`columns`", names, columns.keys())
     arrays = {}
     for name in names:
-        values = columns[name]
-        if isinstance(values, np.ndarray) and values.ndim == 2:
-            values = list(values)
         try:
-            arrays[name] = pa.array(values, from_pandas=True)
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            arrays[name] = _array(columns[name])
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise ValueError(
                 f"Column {name!r} must hold values of dtype {names[name]!r}. "
                 f"Received: {error}."
@@ -260,7 +289,8 @@ def read_arrays(
     if len({len(array) for array in arrays.values()}) > 1:
         lengths = {name: len(array) for name, array in arrays.items()}
         raise ValueError(f"`columns` must be of one length. Received: {lengths}.")
-    check_arrow_types("`columns`", names, {k: v.type for k, v in arrays.items()})
+    types = {name: array.type for name, array in arrays.items()}
+    check_arrow_types("`columns`", names, types, whole_floats=True)
     table = pa.table(arrays)
 
     def read(index):
@@ -280,3 +310,19 @@ def read_arrays(
         num_open_files=1,
     )
     return stream.from_tables(read, 1, log, len(table))
+
+
+def _array(values):
+    """Returns a column as an Arrow array."""
+    import pyarrow as pa
+
+    if hasattr(values, "to_list") and hasattr(values, "row_splits"):
+        values = values.to_list()
+    elif hasattr(values, "numpy"):
+        values = values.numpy()
+    is_single = not hasattr(values, "__len__") or getattr(values, "ndim", 1) == 0
+    if is_single or isinstance(values, str | bytes):
+        raise TypeError(f"a single {type(values).__name__}, {values!r}")
+    if isinstance(values, np.ndarray) and values.ndim == 2:
+        values = list(values)
+    return pa.array(values, from_pandas=True)

@@ -40,6 +40,11 @@ class ReadReport:
         """Number of rows left out."""
         return sum(self.counts.values())
 
+    @property
+    def num_free(self):
+        """Number of examples for which there still is room."""
+        return NUM_EXAMPLES - len(self.examples)
+
     def reset(self):
         """Empties the report."""
         with self._lock:
@@ -51,6 +56,11 @@ class ReadReport:
         """Counts rows that were read."""
         with self._lock:
             self.num_rows += num_rows
+
+    def add_count(self, reason, num_rows):
+        """Counts rows that are left out, without examples of them."""
+        with self._lock:
+            self.counts[reason] += num_rows
 
     def add(self, file, number, reason, text):
         """Counts one row that is left out."""

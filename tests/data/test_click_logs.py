@@ -126,6 +126,24 @@ def test_criteo_of_no_file_and_of_an_empty_one(tmp_path):
         read_criteo(tmp_path / "empty")
 
 
+def test_criteo_of_files_of_which_the_first_is_empty(tmp_path):
+    source = criteo_sample(tmp_path)
+    lines = pathlib.Path(source).read_text().splitlines()
+    (tmp_path / "a").write_bytes(b"\n")
+    (tmp_path / "b").write_text("\n".join(lines[1:9]).replace(",", "\t"))
+    (tmp_path / "c").write_text("\n".join(lines[:9]).replace("label", "Label"))
+    for name, num_empty in (("b", 0), ("c", 1)):
+        report = ReadReport()
+        paths = [tmp_path / "a", tmp_path / name]
+        ((_, labels),) = read_criteo(paths, errors="skip", report=report)
+        assert labels.shape == (8, 1)
+        assert report.num_skipped == num_empty  # only where there should be names
+    for other, form in ((source, "'label'"), (tmp_path / "c", "'Label'")):
+        message = f"of one form.*b with tabs.*{other} with commas and the name {form}"
+        with pytest.raises(ValueError, match=message):
+            read_criteo([tmp_path / "a", tmp_path / "b", other])
+
+
 def test_avazu(tmp_path):
     dataset = read_avazu(avazu_sample(tmp_path), batch_size=64)
     columns = encoded_batch(dataset, dict.fromkeys(AVAZU_STRINGS, {}), 64)

@@ -379,8 +379,78 @@ def test_a_wrong_header_is_an_error_always(tmp_path, errors):
     with pytest.raises(ValueError, match=r"clicks.csv.*distinct.*\['city'\]"):
         read(path, errors=errors)
     (tmp_path / "clicks.csv").write_bytes(b"click,\xff\n")
-    with pytest.raises(ValueError, match=r"clicks.csv, line 1 must be UTF-8"):
+    with pytest.raises(ValueError, match=r"clicks.csv, line 1: not UTF-8; must be"):
         read(path, errors=errors)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b'click,"city\n1,x\n', "line 1: stray quote; must have quotes around whole"),
+        (b'\nclick,ci"t"y\n1,x\n', "line 2: stray quote"),
+        (b"click,city\r1,x\r", "line 1: control character"),
+        (b"click,ci\0ty\n1,x\n", "line 1: control character"),
+        (b"click,city," + b"z" * 70_000 + b"\n", "line 1 must have names of at most"),
+        (b"click,city," + b"z" * 2**20 + b"\n", "line 1 must be the first line of a"),
+    ],
+)
+def test_a_damaged_line_of_names(tmp_path, text, message):
+    (tmp_path / "a.csv").write_bytes(text)
+    with pytest.raises(ValueError, match="a.csv, " + message):
+        read(tmp_path / "a.csv", {"city": "string"}, errors="skip")
+
+
+def test_quoted_names(tmp_path):
+    path = write(tmp_path, ['"click","a ""b"", c",', "1,x,"])
+    assert rows_of(read(path, {'a "b", c': "string"})) == [(b"x", 1.0)]
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float32"])
+@pytest.mark.parametrize("is_damaged", [True, False])
+def test_numbers_are_decimal(tmp_path, dtype, is_damaged):
+    texts = ["+5", "-5", " 7", "7 ", "007", "-0", "+0000000000000000000000000000009"]
+    bad = ["0x10", "0XFF", "0xFFFFFFFF", "0xFFFFFFFFFFFFFFFF", "1_0", "+-5", "- 5"]
+    lines = ["click,a,city", *(f"1,{text},0x" for text in texts)]
+    lines += [f"1,{text}," for text in bad if is_damaged]
+    report = ReadReport()
+    path = write(tmp_path, lines)
+    dataset = read_csv(path, {"a": dtype}, label="click", errors="skip", report=report)
+    assert numbers_of(dataset) == [5, -5, 7, 7, 7, 0, 9]
+    want = {"bad number": len(bad)} if is_damaged else {}
+    assert report.counts == want
+
+
+@pytest.mark.parametrize("dtype", ["int32", "float32"])
+def test_blanks_alone_are_an_empty_cell(tmp_path, dtype):
+    path = write(tmp_path, ["click,a", "1,  ", "1,\t"])
+    report = ReadReport()
+    rows = read_csv(path, {"a": dtype}, errors="skip", report=report)
+    assert list(rows) == []
+    assert report.counts == {"missing value": 2}
+    (batch,) = read_csv(path, {"a": dtype}, fill=3)
+    assert batch["a"].numpy().tolist() == [3, 3]
+
+
+def test_limits_of_integers(tmp_path):
+    texts = [2**63 - 1, -(2**63), 2**63, -(2**63) - 1, 2**64, "x", 10**30]
+    path = write(tmp_path, ["a", *map(str, texts)])
+    report = ReadReport()
+    (batch,) = read_csv(path, {"a": "int64"}, errors="skip", report=report)
+    assert batch["a"].numpy().tolist() == [2**63 - 1, -(2**63)]
+    assert report.counts == {"out of range": 4, "bad number": 1}
+
+
+def test_many_bad_cells(tmp_path):
+    path = write(tmp_path, ["a,b", *(f"{i},x{i}\nx{i},{i}" for i in range(20_000))])
+    report = ReadReport()
+    schema = {"a": "int64", "b": "float32"}
+    assert list(read_csv(path, schema, errors="skip", report=report)) == []
+    assert report.counts == {"bad number": 40_000}
+    assert len(report.examples) == 10
+    assert report.examples[:2] == [
+        (path, 2, "bad number", "x0"),
+        (path, 3, "bad number", "x0"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -455,6 +525,7 @@ def test_repeat_and_take(tmp_path):
         ({"fill": {"city": "x"}}, ValueError, "`fill`.*'city'"),
         ({"fill": {"item": 0.5}}, ValueError, "`fill`.*'item'.*0.5"),
         ({"fill": float("nan")}, ValueError, "`fill`.*'age'.*nan"),
+        ({"fill": 10**400}, ValueError, "`fill`.*'age'"),
         ({"fill": {"shop": 2**31}}, ValueError, "`fill`.*'shop'.*2147483648"),
         ({"errors": "drop"}, ValueError, "`errors`.*='drop'"),
         ({"report": []}, TypeError, r"`report`.*=\[\]"),

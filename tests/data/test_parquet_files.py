@@ -21,6 +21,7 @@ from keras_recsys.data import (
     write_parquet,
     write_tfrecord,
 )
+from keras_recsys.data.parquet_files import _batches
 from keras_recsys.features import CategoricalFeature, SequenceFeature
 
 SCHEMA = {
@@ -265,6 +266,91 @@ def test_fill():
     assert plain(batch["i"]) == [[1], [9, 2]]
 
 
+def test_a_single_number_fills_lists_too():
+    columns = {"a": [1, None], "b": [[1, None], []]}
+    (batch,) = read_arrays(columns, {"a": "int32", "b": "float32[]"}, fill=7)
+    assert plain(batch["a"]) == [1, 7]
+    assert plain(batch["b"]) == [[1.0, 7.0], []]
+
+
+def test_a_fill_that_is_no_text():
+    with pytest.raises(ValueError, match="`fill` must be.*'string' for column 'a'"):
+        read_arrays({"a": ["x", None]}, {"a": "string"}, fill={"a": "\udcff"})
+
+
+def test_integers_with_gaps_are_floats_in_pandas():
+    frame = pd.DataFrame({"a": [1, None, -3]})
+    assert frame["a"].dtype == "float64"
+    (batch,) = read_arrays(frame, {"a": "int32"}, fill=0)
+    assert plain(batch["a"]) == [1, 0, -3]
+    values = [1.0, 1.5, 2.0**53, 2.0**53 - 1, float("inf"), float("nan"), 2.0**31]
+    for dtype, counts, good in [
+        ("int64", {"out of range": 2}, [1, 2**53 - 1, 2**31]),
+        ("int32", {"out of range": 4}, [1]),
+    ]:
+        report = ReadReport()
+        (batch,) = read_arrays(
+            {"a": np.array(values)}, {"a": dtype}, errors="skip", report=report
+        )
+        assert plain(batch["a"]) == good
+        assert report.counts == {**counts, "bad number": 1, "missing value": 1}
+    with pytest.raises(tf.errors.InvalidArgumentError, match="row 1, column 'a': bad"):
+        list(read_arrays({"a": [1.0, 1.5]}, {"a": "int64"}))
+
+
+def test_columns_that_are_tensors():
+    columns = {
+        "a": tf.constant([1, 2]),
+        "b": tf.constant(["x", "y"]),
+        "c": tf.constant([[1.0, 2.0], [3.0, 4.0]]),
+        "d": tf.ragged.constant([[5], []], dtype="int64"),
+    }
+    schema = {"a": "int32", "b": "string", "c": "float32[]", "d": "int64[]"}
+    (batch,) = read_arrays(columns, schema)
+    want = {"a": [1, 2], "b": ["x", "y"], "c": [[1, 2], [3, 4]], "d": [[5], []]}
+    assert {name: plain(values) for name, values in batch.items()} == want
+
+
+@pytest.mark.parametrize("value", [5, "abc", b"abc", np.float32(2), [2**70], [1j]])
+def test_what_is_no_column(value):
+    with pytest.raises(ValueError, match="Column 'i' must hold values of dtype 'int6"):
+        read_arrays({"i": value}, {"i": "int64"})
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_flipped_bytes_never_give_other_values(tmp_path, compression):
+    columns = {"a": [i * 7919 % 1000 for i in range(40)]}
+    schema = {"a": "int64"}
+    (path,) = write_parquet(
+        read_arrays(columns, schema), tmp_path / "good", compression=compression
+    )
+    data = pathlib.Path(path).read_bytes()
+    assert pq.read_metadata(path).num_rows == 40
+    pages = pq.read_metadata(path).row_group(0).column(0).total_compressed_size
+    bad = tmp_path / "bad.parquet"
+    errors = []
+    for place in range(4, 4 + pages, 3):
+        flipped = bytearray(data)
+        flipped[place] ^= 0x10
+        bad.write_bytes(flipped)
+        try:
+            batches = list(_batches(str(bad), ["a"]))
+        except ValueError as error:
+            errors.append(str(error))
+        else:
+            assert pa.Table.from_batches(batches).to_pydict() == columns
+    assert all(str(bad) in error for error in errors)
+    assert len(errors) > pages / 6
+    flipped = bytearray(data)
+    flipped[4 + pages // 2] ^= 1
+    bad.write_bytes(flipped)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="bad.parquet must be a w"):
+        list(read_parquet(bad, schema))
+    bad.write_bytes(data[: len(data) // 2])
+    with pytest.raises(ValueError, match="bad.parquet must be a Parquet file"):
+        read_parquet(bad, schema)
+
+
 def test_a_wrong_file_is_an_error(tmp_path):
     path = save(tmp_path, {"a": [1.0], "b": ["x"], "c": [[1]]})
     for schema, message in [
@@ -336,6 +422,25 @@ def test_writers_say_what_is_wrong(tmp_path, write):
         (dataset.repeat(), {}, ValueError, "`dataset` must be finite"),
         (dataset.take(0), {}, ValueError, "`dataset` must hold at least one row"),
         ([1], {}, TypeError, "`dataset` must be a `tf.data"),
+        (dataset, {"label": None}, TypeError, "`label`.*=None"),
+        (
+            tf.data.Dataset.from_tensors((batch[0], tf.zeros((2, 3)))),
+            {},
+            TypeError,
+            "Labels must be of shape",
+        ),
+        (
+            tf.data.Dataset.from_tensors((batch[0], [[1.0]])),
+            {},
+            ValueError,
+            "columns of one length.*'a': 2, 'label': 1",
+        ),
+        (
+            tf.data.Dataset.from_tensors({"a": [b"x", b"\xff"]}),
+            {},
+            ValueError,
+            "Column 'a' must hold strings of UTF-8",
+        ),
         (tf.data.Dataset.range(3), {}, TypeError, "`dataset` must have elements"),
         (
             tf.data.Dataset.from_tensors({"a": tf.zeros((1, 2, 3))}),

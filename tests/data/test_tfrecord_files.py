@@ -1,3 +1,4 @@
+import gzip
 import os
 import pathlib
 
@@ -8,6 +9,8 @@ from keras_recsys.data import read_arrays, read_tfrecord, write_tfrecord
 
 
 def feature(values):
+    if not values:
+        return tf.train.Feature(int64_list=tf.train.Int64List())
     if isinstance(values[0], float):
         return tf.train.Feature(float_list=tf.train.FloatList(value=values))
     if isinstance(values[0], int):
@@ -120,7 +123,84 @@ def test_broken_files(tmp_path):
     with pytest.raises(ValueError, match="c must be a file of tf.train.Example"):
         read_tfrecord(tmp_path / "c", {"a": "int64"})
     (tmp_path / "d").write_bytes(b"")
-    assert list(read_tfrecord(tmp_path / "d", {"a": "int64"})) == []
+    with pytest.raises(ValueError, match="d must be.*Received: an empty file"):
+        read_tfrecord(tmp_path / "d", {"a": "int64"})
+
+
+def test_compressed_files_that_end_early(tmp_path):
+    path = save(tmp_path / "a", [{"a": [i]} for i in range(500)], "GZIP")
+    data = pathlib.Path(path).read_bytes()
+    for end in (20, len(data) // 2, len(data) - 9, len(data) - 8, len(data) - 1):
+        (tmp_path / "b").write_bytes(data[:end])
+        with pytest.raises((ValueError, tf.errors.OpError), match="whole file|trunc"):
+            list(read_tfrecord(tmp_path / "b", {"a": "int64"}))
+    (tmp_path / "b").write_bytes(data[: len(data) - 8])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="b must be a whole file"):
+        list(read_tfrecord([path, tmp_path / "b"], {"a": "int64"}))
+
+
+def test_compressed_files_of_several_parts(tmp_path):
+    records = [
+        pathlib.Path(save(tmp_path / "a", [{"a": [i]} for i in part])).read_bytes()
+        for part in (range(3), range(3, 5))
+    ]
+    (tmp_path / "b").write_bytes(b"".join(map(gzip.compress, records)))
+    (batch,) = read_tfrecord(tmp_path / "b", {"a": "int64"})
+    assert batch["a"].numpy().tolist() == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("values", "lengths"),
+    [([4, 5, 6, 7], [1, 2]), ([4, 5, 6], [3, 1]), ([4, 5, 6], [4, -1])],
+)
+def test_lengths_must_add_up_in_each_example(tmp_path, values, lengths):
+    good = {"a": [1, 2, 3], "a/lengths": [3, 0], "b": [1, 2]}
+    other = {**good, "a": values, "a/lengths": lengths}
+    # One too many in the second and one too few in the third are as many in all.
+    examples = [good, other, {**good, "a": [8, 9]}]
+    path = save(tmp_path / "a.tfrecord", examples)
+    message = "a.tfrecord, Example 1: feature `a/lengths` must hold lengths that add up"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        list(read_tfrecord(path, {"a": "int64[]", "b": "int64"}))
+
+
+def test_lists_are_not_read_as_single_values(tmp_path):
+    scalar = {"a": "int64"}
+    for first in (
+        {"a": [1, 2], "a/lengths": [2]},
+        {"a": [1, 2], "city": [b"rome"]},
+        {"a": [1], "a/lengths": [1]},
+    ):
+        path = save(tmp_path / "a", [first])
+        with pytest.raises(ValueError, match="a: column `a` must hold one value a row"):
+            read_tfrecord(path, scalar)
+        assert len(list(read_tfrecord(path, {"a": "int64[]"}))) == 1
+    for first, second in (
+        ({"a": [1], "city": [b"rome"]}, {"a": [1, 2], "city": [b"oslo"]}),
+        ({"a": [1], "city": [b"rome"]}, {"a": [1], "a/lengths": [1]}),
+    ):
+        path = save(tmp_path / "a", [first, second])
+        message = "a, Example 1: column `a` must hold one value a row"
+        with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+            list(read_tfrecord(path, scalar))
+
+
+def test_one_column_of_examples_of_many_rows(tmp_path):
+    rows = {"a": [1, 2, 3], "seen": [[1], [], [2, 3]], "c": ["x", "y", "z"]}
+    schema = {"a": "int64", "seen": "int64[]", "c": "string"}
+    files = write_tfrecord(read_arrays(rows, schema), tmp_path)
+    for name, dtype in schema.items():
+        (batch,) = read_tfrecord(files, {name: dtype})
+        assert batch[name].shape[0] == 3
+    (batch,) = read_tfrecord(files, {"seen/lengths": "int64"})
+    assert batch["seen/lengths"].numpy().tolist() == [1, 0, 2]
+
+
+def test_no_column_has_the_name_of_lengths(tmp_path):
+    batch = {"x": tf.ragged.constant([[1], [2, 3]]), "x/lengths": [1, 2]}
+    with pytest.raises(ValueError, match="no column 'x/lengths' beside 'x'"):
+        write_tfrecord(tf.data.Dataset.from_tensors(batch), tmp_path / "new")
+    assert list((tmp_path / "new").iterdir()) == []
 
 
 def test_labels_of_two_kinds(tmp_path):
