@@ -334,7 +334,7 @@ def builds(run):
                     return sum(float(part["seconds"]) for part in parts)
 
                 functions["peer"] = theirs
-            times = run.interleave(functions, warmup=0, budget=60)
+            times = run.interleave(functions, warmup=0, budget=20)
         yield run.row(
             case, times["ours"], "s", peer, times.get("peer"), peer_versions=versions
         )
