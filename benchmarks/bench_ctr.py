@@ -48,7 +48,7 @@ import time
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from harness import Suite, clock, interleave
+from harness import Suite, clock, interleave, rested
 from peers import PeerMissing, PeerProcess
 
 BATCH, DIM, UNITS = 1024, 10, (256, 128, 64)
@@ -231,16 +231,6 @@ def peer_modes(peer, model, is_large):
             for name in ("2 threads", "1 thread"):
                 modes[name] = [*modes[name], "--bilinear-form", "pairs"]
     return modes
-
-
-def rested(function):
-    """Waits until the threads of the other process have stopped to spin."""
-
-    def run():
-        time.sleep(0.05)
-        return function()
-
-    return run
 
 
 def race(run, case, peer, model, size, suffix):

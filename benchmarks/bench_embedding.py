@@ -47,12 +47,11 @@ import gc
 import os
 import statistics
 import sys
-import time
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from harness import Suite, clock, peak_memory
+from harness import Suite, clock, peak_memory, rested
 from peers import PeerProcess
 
 BATCH, IDS, DIM = 1024, 8, 16
@@ -200,19 +199,6 @@ def stock(run):
     gc.collect()
 
 
-def after_a_pause(function):
-    """Waits before a measurement until the threads of the other process have stopped.
-
-    Those of OpenMP and of TensorFlow spin for some time when their work is done.
-    """
-
-    def rested():
-        time.sleep(0.05)
-        return function()
-
-    return rested
-
-
 @suite.cases("torch_sparse_adam_1e7")
 def torch(run):
     """PyTorch's sparse table and optimizer at 10^7 ids."""
@@ -228,8 +214,8 @@ def torch(run):
             functions[threads] = process.seconds("step")
         ours = Steps("full", "lazy_adam", 10**7)
         functions["ours"] = clock(ours.step)
-        rested = {name: after_a_pause(f) for name, f in functions.items()}
-        times = run.interleave(rested, warmup=5)
+        functions = {name: rested(f) for name, f in functions.items()}
+        times = run.interleave(functions, warmup=5)
     threads = min("12", key=lambda name: statistics.median(times[name]))
     times = {"ours": times["ours"], "peer": times[threads]}
     moved = moved_bytes()

@@ -70,6 +70,19 @@ def clock(function):
     return timed
 
 
+def rested(function):
+    """Waits before a measurement until the threads of the other process have stopped.
+
+    Those of OpenMP and of TensorFlow spin for some time when their work is done.
+    """
+
+    def run():
+        time.sleep(0.05)
+        return function()
+
+    return run
+
+
 def interleave(functions, runs, *, warmup=2, budget=None, min_runs=3):
     """Runs several callables in turn, A B A B ..., and collects what they return.
 

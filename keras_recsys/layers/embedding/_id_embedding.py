@@ -27,6 +27,23 @@ def copy_rows(new, old, rows=None):
     new.assign(values)
 
 
+def grow_layer(layer, sizes):
+    """Makes the layer of more ids that `grown_config` describes, with the old rows.
+
+    Raises:
+        ValueError: If the layer is not built.
+    """
+    if not layer.built:
+        raise ValueError(
+            f"Layer {layer.name!r} must be built before it grows: it has no rows to "
+            "keep yet. Received: an unbuilt layer."
+        )
+    grown = type(layer).from_config(layer.grown_config(sizes))
+    grown.build()
+    grown.take_rows(layer)
+    return grown
+
+
 def prepared(inputs, num_ids, out_of_range):
     """Ids of a NumPy array as the backend takes them without loss; others as they are.
 
@@ -232,15 +249,7 @@ class IdEmbedding(keras.layers.Layer):
             ValueError: If `input_dim` is smaller than now, old rows would move, or the
                 layer is not built.
         """
-        if not self.built:
-            raise ValueError(
-                f"Layer {self.name!r} must be built before it grows: it has no rows to "
-                "keep yet. Received: an unbuilt layer."
-            )
-        grown = type(self).from_config(self.grown_config(input_dim))
-        grown.build()
-        grown.take_rows(self)
-        return grown
+        return grow_layer(self, input_dim)
 
     def take_rows(self, smaller):
         """Copies the weights of the layer that this one has grown from."""

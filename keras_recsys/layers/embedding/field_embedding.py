@@ -10,6 +10,7 @@ from keras_recsys._lookup import has_int64, id_dtype, read_rows, safe_ids, settl
 from keras_recsys.layers.embedding._id_embedding import (
     batch_loss,
     copy_rows,
+    grow_layer,
     prepared,
 )
 
@@ -237,15 +238,7 @@ class FieldEmbedding(keras.layers.Layer):
             ValueError: If a field is unknown, would have fewer ids than now, or the
                 layer is not built.
         """
-        if not self.built:
-            raise ValueError(
-                f"Layer {self.name!r} must be built before it grows: it has no rows to "
-                "keep yet. Received: an unbuilt layer."
-            )
-        grown = type(self).from_config(self.grown_config(vocab_sizes))
-        grown.build()
-        grown.take_rows(self)
-        return grown
+        return grow_layer(self, vocab_sizes)
 
     def moved_rows(self, smaller):
         """Where the rows of the layer that this one has grown from are now."""
