@@ -20,7 +20,8 @@ def check_layer(make_layer, inputs, tmp_path, *, call=None, gradients=True):
 
     Args:
         make_layer: Callable that makes the layer, with arguments off their defaults.
-        inputs: Array, or list of arrays, of at least two rows.
+        inputs: Array, or list of arrays, of at least two rows; or a tuple of arrays,
+            the positional arguments of a call.
         tmp_path: Folder for the round trips.
         call: Optional dict of further call arguments.
         gradients: Whether the layer has weights to train.
@@ -30,18 +31,19 @@ def check_layer(make_layer, inputs, tmp_path, *, call=None, gradients=True):
     layer = make_layer()
     _check_config(layer)
 
-    output = layer(inputs, **call)
+    layer(*_args(inputs), **call)
     randomize(layer, rng)
-    output = array(layer(inputs, **call))
+    output = array(layer(*_args(inputs), **call))
     assert np.isfinite(output).all()
-    assert output.shape == layer.compute_output_shape(_shapes(inputs))
+    assert output.shape == layer.compute_output_shape(*map(_shapes, _args(inputs)))
     more = {key: _symbolic(value) for key, value in call.items()}
-    symbolic = layer(_symbolic(inputs), **more)
+    symbolic = layer(*_args(_symbolic(inputs)), **more)
     assert (len(output), *symbolic.shape[1:]) == output.shape
     assert symbolic.shape[0] is None
     assert keras.backend.standardize_dtype(symbolic.dtype) == str(output.dtype)
 
-    first = array(layer(_rows(inputs, 1), **{k: v[:1] for k, v in call.items()}))
+    one = {key: value[:1] for key, value in call.items()}
+    first = array(layer(*_args(_rows(inputs, 1)), **one))
     np.testing.assert_allclose(first, output[:1], rtol=1e-5, atol=1e-6)
     compiled = array(_compiled(layer, call)(inputs))
     np.testing.assert_allclose(compiled, output, rtol=1e-5, atol=1e-6)
@@ -53,12 +55,15 @@ def check_layer(make_layer, inputs, tmp_path, *, call=None, gradients=True):
         _check_half_precision(layer, inputs, policy, call)
 
     again = type(layer).from_config(layer.get_config())
-    again(_symbolic(inputs), **more)  # builds it, and reads nothing
+    again(*_args(_symbolic(inputs)), **more)  # builds it, and reads nothing
     again.set_weights(layer.get_weights())
-    np.testing.assert_array_equal(array(again(inputs, **call)), output)
+    got = array(again(*_args(inputs), **call))
+    np.testing.assert_array_equal(got, output)
     x = _symbolic(inputs)
-    model = keras.Model([x, *more.values()] if more else x, layer(x, **more))
-    check_round_trips(model, [inputs, *call.values()] if call else inputs, tmp_path)
+    symbolic = [*_args(x), *more.values()]
+    arrays = [*_args(inputs), *call.values()]
+    model = keras.Model(symbolic if len(symbolic) > 1 else x, layer(*_args(x), **more))
+    check_round_trips(model, arrays if len(arrays) > 1 else inputs, tmp_path)
 
 
 def check_model(make_model, inputs, tmp_path):
@@ -147,10 +152,12 @@ def output_and_gradients(layer, inputs, coef=None, *, call=None, wrt_inputs=Fals
 
     Args:
         layer: A built layer or model.
-        inputs: Array, list or dict of arrays.
+        inputs: Array, list or dict of arrays; or a tuple of arrays, the positional
+            arguments of a call.
         coef: Array of the shape of the output. Defaults to fixed random numbers.
         call: Optional dict of further call arguments.
-        wrt_inputs: Whether the gradients start with that of `inputs`, one array.
+        wrt_inputs: Whether the gradients start with that of `inputs`, one array; or
+            with one for each array of a tuple.
 
     Returns:
         Tuple of the output and a list of arrays, one a trainable weight.
@@ -171,11 +178,11 @@ def output_and_gradients(layer, inputs, coef=None, *, call=None, wrt_inputs=Fals
     if BACKEND == "tensorflow":
         import tensorflow as tf
 
-        x = tensor(inputs) if wrt_inputs else inputs
-        sources = [*([x] if wrt_inputs else []), *(v.value for v in trainable)]
+        x = keras.tree.map_structure(tensor, inputs) if wrt_inputs else inputs
+        sources = [*(_args(x) if wrt_inputs else []), *(v.value for v in trainable)]
         with tf.GradientTape() as tape:
             tape.watch(sources)
-            output = layer(x, **call)
+            output = layer(*_args(x), **call)
             loss = loss_of(output)
         got = [tf.convert_to_tensor(g) for g in tape.gradient(loss, sources)]
     elif BACKEND == "jax":
@@ -184,23 +191,24 @@ def output_and_gradients(layer, inputs, coef=None, *, call=None, wrt_inputs=Fals
         fixed = [v.value for v in layer.non_trainable_variables]
 
         def run(weights, x):
-            output, _ = layer.stateless_call(weights, fixed, x, **call)
+            output, _ = layer.stateless_call(weights, fixed, *_args(x), **call)
             return loss_of(output), output
 
         x = keras.tree.map_structure(tensor, inputs)
         weights = [v.value for v in trainable]
         gradient = jax.grad(run, argnums=(0, 1), has_aux=True, allow_int=True)
         grads, output = jax.jit(gradient)(weights, x)
-        got = [*([grads[1]] if wrt_inputs else []), *grads[0]]
+        got = [*(_args(grads[1]) if wrt_inputs else []), *grads[0]]
     else:
-        x = tensor(inputs) if wrt_inputs else inputs
+        x = keras.tree.map_structure(tensor, inputs) if wrt_inputs else inputs
         sources = [v.value for v in trainable]
         if wrt_inputs:
-            x.requires_grad_(True)
-            sources.insert(0, x)
+            sources = [*_args(x), *sources]
+            for source in _args(x):
+                source.requires_grad_(True)
         for source in sources:
             source.grad = None
-        output = layer(x, **call)
+        output = layer(*_args(x), **call)
         loss_of(output).backward()
         got = [source.grad for source in sources]
     output = keras.tree.map_structure(array, output)
@@ -286,9 +294,9 @@ def _check_half_precision(layer, inputs, policy, call):
     if not fixed:
         config["dtype"] = policy
     half = type(layer).from_config(config)
-    half(_symbolic(inputs), **{k: _symbolic(v) for k, v in call.items()})
+    half(*_args(_symbolic(inputs)), **{k: _symbolic(v) for k, v in call.items()})
     half.set_weights(layer.get_weights())
-    output = half(inputs, **call)
+    output = half(*_args(inputs), **call)
     dtype = keras.backend.standardize_dtype(output.dtype)
     assert dtype in (half.compute_dtype, "bool")
     assert np.isfinite(array(output)).all()
@@ -300,16 +308,21 @@ def _compiled(layer, call):
     if BACKEND == "tensorflow":
         import tensorflow as tf
 
-        return tf.function(lambda x: layer(x, **call), jit_compile=True)
+        return tf.function(lambda x: layer(*_args(x), **call), jit_compile=True)
     if BACKEND == "jax":
         import jax
 
-        return jax.jit(lambda x: layer(x, **call))
-    return lambda x: layer(x, **call)
+        return jax.jit(lambda x: layer(*_args(x), **call))
+    return lambda x: layer(*_args(x), **call)
 
 
 def _own_layers(model):
     return [x for x in model.layers if not isinstance(x, keras.layers.InputLayer)]
+
+
+def _args(inputs):
+    """The positional arguments of a call."""
+    return inputs if isinstance(inputs, tuple) else (inputs,)
 
 
 def _list(inputs):

@@ -1,5 +1,6 @@
 """Comparison of a layer with its slow twin, values and gradients."""
 
+import keras
 import numpy as np
 from helpers import FLOATS, output_and_gradients
 
@@ -12,20 +13,20 @@ def check_twin(layer, x, twin, *, call=None, seed=0):
 
     Args:
         layer: A layer of dtype `DTYPE`, not built.
-        x: Array, the input.
-        twin: Callable from the input and the weights, float64, to the output.
+        x: Array, the input; or a tuple of arrays, the positional arguments of a call.
+        twin: Callable from the inputs and the weights, float64, to the output.
         call: Optional dict of further call arguments.
         seed: Of the weights and of the coefficients of the outputs.
     """
     rng = np.random.default_rng(seed)
-    layer.build(x.shape)
+    x = keras.tree.map_structure(lambda array: array.astype(DTYPE), x)
+    inputs = x if isinstance(x, tuple) else (x,)
+    layer.build(*(array.shape for array in inputs))
     layer.set_weights([rng.normal(size=w.shape, scale=0.7) for w in layer.weights])
-    sources = [np.array(a, "float64") for a in (x.astype(DTYPE), *layer.get_weights())]
+    sources = [np.array(a, "float64") for a in (*inputs, *layer.get_weights())]
     want = twin(*sources)
     coef = rng.normal(size=want.shape)
-    output, gradients = output_and_gradients(
-        layer, x.astype(DTYPE), coef, call=call, wrt_inputs=True
-    )
+    output, gradients = output_and_gradients(layer, x, coef, call=call, wrt_inputs=True)
     assert output.dtype == DTYPE
     assert_near(output, want, TOLERANCE)
     for i, gradient in enumerate(gradients):
