@@ -82,6 +82,28 @@ class RowBlocks(keras.initializers.Initializer):
         )
 
 
+class GateBias(keras.initializers.Initializer):
+    """Fills the bias of a GRU: the two gates by an initializer, the candidate with 0.
+
+    The second bias that `reset_after=True` has is 0.
+
+    Args:
+        initializer: Initializer of the biases of the gates.
+    """
+
+    def __init__(self, initializer):
+        self.initializer = initializer
+
+    def __call__(self, shape, dtype=None):
+        """Makes the bias, `(3 * units,)` or `(2, 3 * units)`."""
+        units = shape[-1] // 3
+        gates = self.initializer((2 * units,), dtype=dtype)
+        bias = ops.concatenate([gates, ops.zeros((units,), dtype=dtype)])
+        if len(shape) == 1:
+            return bias
+        return ops.stack([bias, ops.zeros_like(bias)])
+
+
 @keras.saving.register_keras_serializable(package="keras_recsys")
 class PretrainedTable(keras.initializers.Initializer):
     """Fills a table with given vectors, which the config does not hold.

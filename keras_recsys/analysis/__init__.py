@@ -1,5 +1,6 @@
-"""How good a click model is, and what puts its probabilities right."""
+"""How good a click model is, what puts it right, and what it looks at."""
 
+from keras_recsys.analysis.attention import attention_entropy
 from keras_recsys.analysis.clicks import (
     ClickReport,
     compare_models,
@@ -10,6 +11,7 @@ from keras_recsys.analysis.downsampling import correct_downsampling, shift_bias
 
 __all__ = [
     "ClickReport",
+    "attention_entropy",
     "compare_models",
     "correct_downsampling",
     "evaluate_clicks",

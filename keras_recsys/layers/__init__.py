@@ -1,5 +1,13 @@
 """Reusable Keras 3 layers. They use `keras.ops` and run on every backend."""
 
+from keras_recsys.layers.behavior import (
+    DualQueryAttention,
+    IterativeMemory,
+    MemoryEnhancement,
+    ReversePositionEmbedding,
+    TargetAttention,
+    TimeBucketEmbedding,
+)
 from keras_recsys.layers.embedding import (
     CompositionalEmbedding,
     FieldEmbedding,
@@ -34,6 +42,7 @@ __all__ = [
     "CompositionalEmbedding",
     "CompressedInteraction",
     "CrossNetwork",
+    "DualQueryAttention",
     "FactorizationMachine",
     "FieldAwareFactorizationMachine",
     "FieldEmbedding",
@@ -41,12 +50,17 @@ __all__ = [
     "FullEmbedding",
     "HashEmbedding",
     "InteractingLayer",
+    "IterativeMemory",
+    "MemoryEnhancement",
     "MixedDimensionEmbedding",
     "NumericEmbedding",
     "NumericNormalization",
     "PaddingMask",
     "QREmbedding",
+    "ReversePositionEmbedding",
     "SENETLayer",
     "SENETPlus",
     "SequencePooling",
+    "TargetAttention",
+    "TimeBucketEmbedding",
 ]

@@ -1,0 +1,235 @@
+"""Attention of a few vectors to a long history.
+
+The network that scores an item reads products of the item with the queries. Split by
+rows, the kernel of its first layer makes one small matrix and one bias a sample, and
+this layer is one batched matrix product for all items.
+
+TensorFlow keeps every intermediate of a history for the backward pass. `attend` keeps
+nothing but the weights: it goes through the samples in blocks, and computes a block
+again where its gradient is needed.
+"""
+
+import numpy as np
+from keras import ops
+
+from keras_recsys._checks import check_choice
+from keras_recsys._dtypes import wide_dtype
+
+ATTENTION_ACTIVATIONS = ("linear", "sigmoid", "softmax")
+ATTENTION_NORMALIZATIONS = ("sum", "sqrt_len")
+
+# What is held for one of eight blocks is small beside the history, and a block of it
+# fits in the cache of a core. Short histories are one block.
+_BLOCKS = 8
+_SHORT = 64
+
+
+def check_history(layer, value_shape, *vector_shapes):
+    """Returns the width of a history.
+
+    Raises:
+        ValueError: If the history is not `(batch_size, seq_len, dim)` with static
+            `dim`, or a query not `(batch_size, dim)`.
+    """
+    dim = value_shape[-1] if len(value_shape) == 3 else None
+    if dim is None or any(
+        len(shape) != 2 or shape[1] != dim for shape in vector_shapes
+    ):
+        shapes = [tuple(shape) for shape in vector_shapes]
+        raise ValueError(
+            f"`{type(layer).__name__}` takes `value` of shape (batch_size, seq_len, "
+            "dim) with a static `dim` and vectors of shape (batch_size, dim). "
+            f"Received: value_shape={tuple(value_shape)}, vectors {shapes}."
+        )
+    return dim
+
+
+def check_weighting(attention_activation, normalize):
+    """Checks the arguments that say how scores become weights.
+
+    Raises:
+        ValueError: If one is unknown, or they do not go together.
+    """
+    check_choice("attention_activation", attention_activation, ATTENTION_ACTIVATIONS)
+    if normalize is None:
+        return
+    check_choice("normalize", normalize, ATTENTION_NORMALIZATIONS)
+    if attention_activation == "softmax" or (
+        attention_activation == "linear" and normalize == "sum"
+    ):
+        raise ValueError(
+            "`normalize` must be None where `attention_activation` is 'softmax', and "
+            "must not be 'sum' where it is 'linear', since linear weights may add up "
+            f"to 0. Received: normalize={normalize!r}, "
+            f"attention_activation={attention_activation!r}."
+        )
+
+
+def without_padding(value, mask):
+    """The history with 0 where the mask is `False`, so that no NaN is left there."""
+    if mask is None:
+        return value
+    return ops.where(ops.expand_dims(mask, -1), value, ops.zeros_like(value))
+
+
+def attention_weights(scores, kept, activation, normalize):
+    """Weights of the items of a history.
+
+    Args:
+        scores: Float tensor, `(batch_size, seq_len)`, of float32 at least.
+        kept: Tensor of the shape and dtype of `scores`, 1 for an item and 0 for
+            padding.
+        activation: One of `ATTENTION_ACTIVATIONS`.
+        normalize: `None`, or one of `ATTENTION_NORMALIZATIONS`.
+
+    Returns:
+        Tuple of the weights, of the shape of `scores`, 0 for padding; of the same
+        before they are divided; and of the divisor, `(batch_size, 1)`.
+    """
+    if activation == "softmax":
+        lowest = ops.full_like(scores, float(np.finfo("float32").min))
+        weights = ops.softmax(ops.where(kept > 0, scores, lowest), axis=-1)
+    else:
+        weights = ops.sigmoid(scores) if activation == "sigmoid" else scores
+    weights = ops.where(kept > 0, weights, ops.zeros_like(weights))
+    divisor = ops.ones_like(kept[:, :1])
+    if normalize == "sum":
+        total = ops.sum(weights, axis=-1, keepdims=True)
+        divisor = ops.where(total > 0, total, ops.ones_like(total))
+    elif normalize == "sqrt_len":
+        divisor = ops.sqrt(ops.maximum(ops.sum(kept, axis=-1, keepdims=True), 1.0))
+    return weights / divisor, weights, divisor
+
+
+def as_kept(mask, value):
+    """The mask as ones and zeros, `(batch_size, seq_len)`, of float32 at least."""
+    dtype = wide_dtype(value.dtype)
+    if mask is None:
+        return ops.ones_like(value[:, :, 0], dtype=dtype)
+    return ops.cast(mask, dtype)
+
+
+def attend(value, kept, matrix, bias, kernel, offset, activation, normalize):
+    """Weights a history by a network of one hidden layer of sigmoids, and sums it.
+
+        score_j = sigmoid(value_j matrix + bias) kernel + offset
+        pooled = sum over j of weights_j(score) value_j
+
+    As `sigmoid(x) = (1 + tanh(x / 2)) / 2`, the hyperbolic tangent is computed, which
+    is cheaper, and the rest goes into the weights of the network.
+
+    Args:
+        value: Float tensor, `(batch_size, seq_len, dim)`, 0 at padding.
+        kept: Tensor, `(batch_size, seq_len)`, see `as_kept`.
+        matrix: Tensor, `(batch_size, dim, units)`.
+        bias: Tensor, `(batch_size, units)`.
+        kernel: Tensor, `(units, 1)`.
+        offset: Tensor, `(1,)`.
+        activation: One of `ATTENTION_ACTIVATIONS`.
+        normalize: `None`, or one of `ATTENTION_NORMALIZATIONS`.
+
+    Returns:
+        Tuple of the sum, `(batch_size, dim)`, and of the weights, `(batch_size,
+        seq_len)`, both of float32 at least.
+    """
+    wide, dim, units = kept.dtype, value.shape[-1], bias.shape[-1]
+    half = ops.cast(kernel, wide) / 2
+    offset = ops.cast(offset, wide) + ops.sum(half)
+
+    # One output, since a custom gradient on torch has no more.
+    @ops.custom_gradient
+    def run(value, kept, matrix, bias, kernel, offset):
+        blocks = _blocks(value)
+
+        def forward(block):
+            x = ops.matmul(value[block], matrix[block]) + bias[block][:, None]
+            hidden = ops.cast(ops.tanh(x), wide)
+            scores = ops.squeeze(ops.matmul(hidden, kernel), -1) + offset
+            return hidden, *attention_weights(
+                scores, kept[block], activation, normalize
+            )
+
+        def gradient(*args, upstream=None):
+            upstream = args[0] if upstream is None else upstream
+            d_pooled, d_returned = upstream[:, :dim], upstream[:, dim:]
+            d_value, d_matrix, d_bias, d_kernel, d_offset = [], [], [], [], []
+            for block in blocks:
+                hidden, weights, raw, divisor = forward(block)
+                x = ops.cast(value[block], wide)
+                d_weights = ops.squeeze(ops.matmul(x, d_pooled[block][:, :, None]), -1)
+                d_scores = _gradient_of_scores(
+                    d_weights + d_returned[block],
+                    weights,
+                    raw,
+                    divisor,
+                    kept[block],
+                    activation,
+                    normalize,
+                )
+                flat = ops.reshape(d_scores, (1, -1))
+                d_kernel.append(ops.matmul(flat, ops.reshape(hidden, (-1, units))))
+                d_offset.append(ops.sum(flat, axis=1))
+                slope = ops.expand_dims(d_scores, -1) * ops.reshape(kernel, (1, 1, -1))
+                d_hidden = (1.0 - hidden * hidden) * slope
+                d_bias.append(ops.sum(d_hidden, axis=1))
+                d_matrix.append(ops.matmul(ops.transpose(x, (0, 2, 1)), d_hidden))
+                back = ops.cast(ops.transpose(matrix[block], (0, 2, 1)), wide)
+                d_x = ops.matmul(d_hidden, back)
+                d_x = d_x + ops.expand_dims(weights, -1) * d_pooled[block][:, None]
+                d_value.append(ops.cast(d_x, value.dtype))
+            return (
+                ops.concatenate(d_value, axis=0),
+                ops.zeros_like(kept),
+                ops.cast(ops.concatenate(d_matrix, axis=0), matrix.dtype),
+                ops.cast(ops.concatenate(d_bias, axis=0), bias.dtype),
+                ops.reshape(sum(d_kernel), (-1, 1)),
+                sum(d_offset),
+            )
+
+        packed = []
+        for block in blocks:
+            _, weights, _, _ = forward(block)
+            pooled = weighted_sum(value[block], weights)
+            packed.append(ops.concatenate([pooled, weights], axis=1))
+        return ops.concatenate(packed, axis=0), gradient
+
+    packed = run(value, kept, matrix / 2, bias / 2, half, offset)
+    return packed[:, :dim], packed[:, dim:]
+
+
+def weighted_sum(value, weights):
+    """`sum over j of weights_j value_j`, summed in the dtype of the weights."""
+    weights = ops.expand_dims(weights, 1)
+    return ops.squeeze(ops.matmul(weights, ops.cast(value, weights.dtype)), 1)
+
+
+def linked(value):
+    """The same history as a tensor of its own.
+
+    Where a history is read several times, TensorFlow adds up the gradients of one
+    tensor when it has them all; through links they are added one by one.
+    """
+    shape = ops.shape(value)
+    return ops.reshape(value, (shape[0], shape[1], value.shape[2]))
+
+
+def _gradient_of_scores(d_weights, weights, raw, divisor, kept, activation, normalize):
+    """The gradient of `attention_weights`."""
+    if normalize == "sum":
+        d_weights = d_weights - ops.sum(weights * d_weights, axis=-1, keepdims=True)
+    d_raw = d_weights / divisor
+    if activation == "softmax":
+        return raw * (d_raw - ops.sum(raw * d_raw, axis=-1, keepdims=True))
+    if activation == "sigmoid":
+        return raw * (1.0 - raw) * d_raw
+    return kept * d_raw
+
+
+def _blocks(value):
+    """Slices of the samples, a fixed number of them so that graphs stay small."""
+    count = 1 if (value.shape[1] or _SHORT + 1) <= _SHORT else _BLOCKS
+    batch_size = ops.shape(value)[0]
+    if isinstance(batch_size, int):
+        count = max(1, min(count, batch_size))
+    cuts = [batch_size * i // count for i in range(count + 1)]
+    return [slice(start, stop) for start, stop in zip(cuts[:-1], cuts[1:], strict=True)]
