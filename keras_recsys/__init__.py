@@ -20,13 +20,19 @@ from keras_recsys import (
     optimizers,
     serving,
 )
-from keras_recsys.features import CategoricalFeature, NumericFeature, SequenceFeature
+from keras_recsys.features import (
+    CategoricalFeature,
+    NumericFeature,
+    SequenceFeature,
+    TimeGapFeature,
+)
 from keras_recsys.version import __version__
 
 __all__ = [
     "CategoricalFeature",
     "NumericFeature",
     "SequenceFeature",
+    "TimeGapFeature",
     "__version__",
     "analysis",
     "data",

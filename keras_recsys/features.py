@@ -21,6 +21,7 @@ from keras_recsys._checks import (
     POOLINGS,
     check_choice,
     check_int,
+    check_positive,
 )
 from keras_recsys.layers.embedding._id_embedding import IdEmbedding
 
@@ -28,6 +29,7 @@ __all__ = [
     "CategoricalFeature",
     "NumericFeature",
     "SequenceFeature",
+    "TimeGapFeature",
     "compress_features",
     "embed_fields",
     "make_inputs",
@@ -294,6 +296,57 @@ class NumericFeature:
         return cls(name, normalization=normalization, mean=mean, std=std)
 
 
+@dataclasses.dataclass(frozen=True)
+class TimeGapFeature:
+    """How long before the request each event of a history was.
+
+    The builders of `keras_recsys.models` that read a history add a vector to each event
+    for the bucket of its gap, see `TimeBucketEmbedding`. What stands at padding has no
+    effect.
+
+    Args:
+        name: Name of the column and of the model input: letters, digits and
+            underscores.
+        time_unit: Positive number, width of the first bucket in the units of the
+            column. Defaults to `1`.
+        num_buckets: Int, at least 2. Defaults to `33`.
+        max_len: Length of each row, or `None` for any length. Defaults to `None`.
+        dtype: `"int32"`, `"int64"` or `"float32"`. Defaults to `"int64"`, which is
+            exact for every time.
+
+    Raises:
+        TypeError: If a size is not an integer.
+        ValueError: If an argument is out of its range.
+
+    Example:
+    >>> TimeGapFeature("item_age", time_unit=3600).shape
+    (None,)
+    """
+
+    name: str
+    _: dataclasses.KW_ONLY
+    time_unit: float = 1
+    num_buckets: int = 33
+    max_len: int | None = None
+    dtype: str = "int64"
+
+    def __post_init__(self):
+        _check_name(self.name)
+        check_positive("time_unit", self.time_unit)
+        check_int("num_buckets", self.num_buckets, minimum=2)
+        check_choice("dtype", self.dtype, (*ID_DTYPES, "float32"))
+        if self.max_len is not None:
+            check_int("max_len", self.max_len)
+
+    @property
+    def shape(self):
+        """Shape of one row."""
+        return (self.max_len,)
+
+
+FEATURES = (CategoricalFeature, SequenceFeature, NumericFeature, TimeGapFeature)
+
+
 def compress_features(features, threshold=200, *, num_buckets=None):
     """Gives large vocabularies two small tables instead of a full one.
 
@@ -421,6 +474,7 @@ def embed_fields(
     embedding_dim,
     *,
     numbers=None,
+    tables=None,
     combiner="multiply",
     embeddings_initializer="uniform",
     embeddings_regularizer=None,
@@ -439,6 +493,8 @@ def embed_fields(
         embedding_dim: Positive int, the width of every field.
         numbers: The normalized numbers of `normalize_numbers`, where a model uses them
             for more than the fields. Defaults to `None`: they are normalized here.
+        tables: Optional dict from the name of a table to its layer, those that a model
+            has already made with `make_table` for features that are not among these.
         combiner: Combiner of `"qr"` features, see `QREmbedding`. Defaults to
             `"multiply"`.
         embeddings_initializer: Initializer of the tables and of the vectors of numbers,
@@ -456,7 +512,8 @@ def embed_fields(
         Tensor, `(batch_size, num_fields, embedding_dim)`, the output of layer `name`.
 
     Raises:
-        TypeError: If `embedding_dim` is not an integer.
+        TypeError: If `embedding_dim` is not an integer, or a feature is a
+            `TimeGapFeature`, which belongs to a history.
         ValueError: If features that share a table disagree about it.
 
     Example:
@@ -467,11 +524,18 @@ def embed_fields(
     features = check_features(features)
     check_int("embedding_dim", embedding_dim)
     check_choice("combiner", combiner, ("multiply", "add", "concat"))
+    for feature in features:
+        if isinstance(feature, TimeGapFeature):
+            raise TypeError(
+                "`features` must hold no TimeGapFeature where there is no history; "
+                f"`build_sam` and its like read one. Received: {feature!r}."
+            )
+    tables = tables or {}
     # Two words of `QREmbedding` that mean something else, or nothing, elsewhere.
     words = ("ones", "dlrm")
     plain = "uniform" if embeddings_initializer in words else embeddings_initializer
     parts, order = [], []
-    for key, members in _read_together(features).items():
+    for key, members in _read_together(features, tables).items():
         order += [features.index(feature) for feature in members]
         if key is NumericFeature:
             if numbers is None:
@@ -495,7 +559,7 @@ def embed_fields(
             )
             parts.append(layer([inputs[feature.name] for feature in members]))
         else:
-            table = make_table(
+            table = tables.get(key[0]) or make_table(
                 members[0],
                 embedding_dim,
                 combiner=combiner,
@@ -506,7 +570,7 @@ def embed_fields(
                 name=f"{name}_{key[0]}",
             )
             for feature in members:
-                _check_shared(members[0], feature, key[0])
+                check_shared(members[0], feature, key[0])
                 vector = _read_table(table, inputs[feature.name], feature, name)
                 field = keras.layers.Reshape(
                     (1, embedding_dim), name=f"{name}_{feature.name}-field"
@@ -515,7 +579,7 @@ def embed_fields(
     return _in_order(parts, order, name)
 
 
-def _read_together(features):
+def _read_together(features, tables):
     """Dict from what features are read by to the list of those features.
 
     Keys: `NumericFeature`; an `out_of_range` for those read from one `FieldEmbedding`;
@@ -530,6 +594,7 @@ def _read_together(features):
             and feature.embedding == "full"
             and feature.table is None
             and feature.vocab_size < 2**31
+            and feature.name not in tables
             and not any(_table_of(other) == feature.name for other in features)
         ):
             key = feature.out_of_range
@@ -588,12 +653,10 @@ def check_features(features):
             f"Received: features={features!r}."
         )
     for feature in features:
-        if not isinstance(
-            feature, (CategoricalFeature, SequenceFeature, NumericFeature)
-        ):
+        if not isinstance(feature, FEATURES):
             raise TypeError(
-                "`features` must hold CategoricalFeature, SequenceFeature or "
-                f"NumericFeature. Received: {feature!r}."
+                "`features` must hold CategoricalFeature, SequenceFeature, "
+                f"NumericFeature or TimeGapFeature. Received: {feature!r}."
             )
     names = [feature.name for feature in features]
     twice = sorted({name for name in names if names.count(name) > 1})
@@ -601,11 +664,11 @@ def check_features(features):
         raise ValueError(
             f"`features` must have distinct names. Received: {twice} more than once."
         )
-    numbers = {f.name for f in features if isinstance(f, NumericFeature)}
+    numbers = {f.name for f in features if not hasattr(f, "vocab_size")}
     for feature in features:
         if getattr(feature, "table", None) in numbers:
             raise ValueError(
-                "`table` must not be the name of a numeric feature. "
+                "`table` must not be the name of a feature without ids. "
                 f"Received: table={feature.table!r} for {feature.name!r}."
             )
     return features
@@ -632,7 +695,7 @@ def make_table(feature, dim, *, combiner, name, **kwargs):
     return layers.QREmbedding(feature.vocab_size, dim, combiner=combiner, **kwargs)
 
 
-def _check_shared(owner, feature, table):
+def check_shared(owner, feature, table):
     """Checks that two features describe the table that they share alike."""
     for key in ("vocab_size", "embedding", "num_buckets", "out_of_range"):
         first, second = getattr(owner, key), getattr(feature, key)

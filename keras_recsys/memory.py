@@ -11,7 +11,7 @@ from keras_recsys._checks import (
     check_non_negative,
     check_positive,
 )
-from keras_recsys.features import NumericFeature, check_features, make_table
+from keras_recsys.features import check_features, make_table
 from keras_recsys.layers.embedding._id_embedding import IdEmbedding
 
 __all__ = ["MemorySummary", "mixed_dimensions", "summary"]
@@ -192,7 +192,7 @@ def summary(
     slots = check_non_negative("optimizer_slots", optimizer_slots)
     tables = {}
     for feature in check_features(features):
-        if not isinstance(feature, NumericFeature):
+        if hasattr(feature, "vocab_size"):
             tables.setdefault(feature.table or feature.name, feature)
     if not tables:
         raise ValueError(

@@ -7,10 +7,14 @@ import numpy as np
 from keras_recsys._checks import check_int
 from keras_recsys.data._base_vocabulary import check_vocabularies
 from keras_recsys.data._columns import as_numpy, is_missing
-from keras_recsys.features import CategoricalFeature, NumericFeature, SequenceFeature
+from keras_recsys.features import (
+    FEATURES,
+    NumericFeature,
+    SequenceFeature,
+    TimeGapFeature,
+)
 
 MAX_EXACT_FLOAT32 = 2**24  # above it float32 no longer holds every integer
-FEATURES = (CategoricalFeature, SequenceFeature, NumericFeature)
 
 
 def make_dataset(
@@ -161,8 +165,8 @@ def _check_features(features):
     for feature in features:
         if not isinstance(feature, FEATURES):
             raise TypeError(
-                "`features` must hold CategoricalFeature, SequenceFeature and "
-                f"NumericFeature only. Received: {feature!r}."
+                "`features` must hold CategoricalFeature, SequenceFeature, "
+                f"NumericFeature and TimeGapFeature only. Received: {feature!r}."
             )
         if feature.name in names:
             raise ValueError(
@@ -224,7 +228,7 @@ def _check_vocabularies(vocabularies, features):
                 f"Received: {name!r}."
             )
         feature = by_name[name]
-        if isinstance(feature, NumericFeature):
+        if not hasattr(feature, "vocab_size"):
             raise ValueError(
                 f"`vocabularies[{name!r}]` must be for a feature of ids. "
                 f"Received: {feature!r}."
@@ -265,6 +269,8 @@ def _read(feature, column, vocabulary):
     if isinstance(feature, NumericFeature):
         _check_rank(f"Column {feature.name!r}", array, 1, "(num_rows,)")
         return _read_numbers(f"Column {feature.name!r}", array)
+    if isinstance(feature, TimeGapFeature):
+        return _read_gaps(feature, array)
     return _read_ids(feature, array)
 
 
@@ -333,14 +339,7 @@ def _read_ids(feature, array):
             f"Received: dtype {array.dtype}, {_first(array)}."
         )
     if isinstance(feature, SequenceFeature):
-        max_len = feature.max_len
-        shape = f"(num_rows, {'seq_len' if max_len is None else max_len})"
-        _check_rank(what, array, 2, shape)
-        if max_len not in (None, array.shape[1]) or not array.shape[1]:
-            raise ValueError(
-                f"{what} must be of shape {shape}; pad rows with 0 or cut them. "
-                f"Received: shape {array.shape}."
-            )
+        _check_rows_of(feature, what, array)
     else:
         _check_rank(what, array, 1, "(num_rows,)")
     if array.dtype.kind == "b":
@@ -361,6 +360,39 @@ def _read_ids(feature, array):
             f"{what} must hold ids that fit {feature.dtype}, the dtype of feature "
             f"{feature.name!r}, in [{limits.min}, {limits.max}]. "
             f"Received: id {value!r} at row {row}."
+        )
+    return array.astype(feature.dtype)
+
+
+def _check_rows_of(feature, what, array):
+    """Checks the shape of a column with several values a row."""
+    max_len = feature.max_len
+    shape = f"(num_rows, {'seq_len' if max_len is None else max_len})"
+    _check_rank(what, array, 2, shape)
+    if max_len not in (None, array.shape[1]) or not array.shape[1]:
+        raise ValueError(
+            f"{what} must be of shape {shape}; pad rows with 0 or cut them. "
+            f"Received: shape {array.shape}."
+        )
+
+
+def _read_gaps(feature, array):
+    what = f"Column {feature.name!r}"
+    _check_rows_of(feature, what, array)
+    if feature.dtype == "float32":
+        return _read_numbers(what, array)
+    if array.dtype.kind not in "iu" and array.size:
+        raise TypeError(
+            f"{what} must hold whole numbers, or its feature `dtype='float32'`. "
+            f"Received: dtype {array.dtype}, {_first(array)}."
+        )
+    limits = np.iinfo(feature.dtype)
+    bad = (array < limits.min) | (array > limits.max)
+    if bad.any():
+        row, value = _row_and_value(array, bad)
+        raise ValueError(
+            f"{what} must hold times that fit {feature.dtype}, the dtype of feature "
+            f"{feature.name!r}. Received: {value!r} at row {row}."
         )
     return array.astype(feature.dtype)
 

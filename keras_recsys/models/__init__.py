@@ -1,5 +1,6 @@
 """Builders: functions that wire layers into uncompiled Keras models."""
 
+from keras_recsys.models.behavior import build_din, build_sam, build_youtube_dnn
 from keras_recsys.models.ctr import (
     build_autoint,
     build_dcn,
@@ -20,6 +21,7 @@ __all__ = [
     "build_autoint",
     "build_dcn",
     "build_deepfm",
+    "build_din",
     "build_dlrm",
     "build_ffm",
     "build_fibinet",
@@ -27,7 +29,9 @@ __all__ = [
     "build_fm",
     "build_fnn",
     "build_lr",
+    "build_sam",
     "build_wide_deep",
     "build_xdeepfm",
+    "build_youtube_dnn",
     "grow_vocabulary",
 ]

@@ -9,6 +9,7 @@ nothing but the weights: it goes through the samples in blocks, and computes a b
 again where its gradient is needed.
 """
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -65,6 +66,15 @@ def check_weighting(attention_activation, normalize):
         )
 
 
+def output_spec(layer, output_shape, weights_shape, return_attention_scores):
+    """The symbolic output of a layer that returns its weights if it is asked to."""
+    output = keras.KerasTensor(output_shape, dtype=layer.compute_dtype)
+    if not return_attention_scores:
+        return output
+    dtype = wide_dtype(layer.compute_dtype)
+    return output, keras.KerasTensor(weights_shape, dtype=dtype)
+
+
 def without_padding(value, mask):
     """The history with 0 where the mask is `False`, so that no NaN is left there."""
     if mask is None:
@@ -88,7 +98,11 @@ def attention_weights(scores, kept, activation, normalize):
     """
     if activation == "softmax":
         lowest = ops.full_like(scores, float(np.finfo("float32").min))
-        weights = ops.softmax(ops.where(kept > 0, scores, lowest), axis=-1)
+        scores = ops.where(kept > 0, scores, lowest)
+        if scores.shape[-1] == 1:  # the weight is 1, and Keras would warn
+            weights = ops.exp(scores - scores)
+        else:
+            weights = ops.softmax(scores, axis=-1)
     else:
         weights = ops.sigmoid(scores) if activation == "sigmoid" else scores
     weights = ops.where(kept > 0, weights, ops.zeros_like(weights))

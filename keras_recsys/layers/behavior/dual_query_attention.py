@@ -11,6 +11,7 @@ from keras_recsys.layers.behavior._attention import (
     attention_weights,
     check_history,
     check_weighting,
+    output_spec,
     weighted_sum,
     without_padding,
 )
@@ -46,7 +47,8 @@ class DualQueryAttention(keras.layers.Layer):
         score_mode: `"feed_forward"`, as above; or `"dot"`, `score_j = k_j . (v + m) /
             sqrt(dim)`, which has no weights. Defaults to `"feed_forward"`.
         use_target: Whether the target has a part in the scores; otherwise `alpha_j =
-            [m - k_j ; m * k_j]`. Defaults to `True`.
+            [m - k_j ; m * k_j]`, or `score_j = k_j . m / sqrt(dim)`. Defaults to
+            `True`.
         use_subtraction: Whether there are differences; otherwise each becomes a second
             product, `alpha_j = [v * k_j ; v * k_j ; m * k_j ; m * k_j]`. Defaults to
             `True`.
@@ -145,15 +147,14 @@ class DualQueryAttention(keras.layers.Layer):
     def compute_mask(self, query, *args, **kwargs):
         return None
 
-    def compute_output_shape(
-        self,
-        query_shape,
-        memory_shape,
-        value_shape,
-        return_attention_scores=False,
+    def compute_output_shape(self, query_shape, memory_shape, value_shape):
+        return (value_shape[0], value_shape[2])
+
+    def compute_output_spec(
+        self, query, memory, value, value_mask=None, return_attention_scores=False
     ):
-        pooled = (value_shape[0], value_shape[2])
-        return (pooled, tuple(value_shape[:2])) if return_attention_scores else pooled
+        shape = self.compute_output_shape(query.shape, memory.shape, value.shape)
+        return output_spec(self, shape, value.shape[:2], return_attention_scores)
 
     def get_config(self):
         return {
@@ -184,9 +185,12 @@ class DualQueryAttention(keras.layers.Layer):
         """
         weighting = (self.attention_activation, self.normalize)
         if self.score_mode == "dot":
-            both = (query + memory) / value.shape[-1] ** 0.5
-            scores = ops.squeeze(ops.matmul(value, ops.expand_dims(both, -1)), -1)
-            scores = ops.cast(scores, kept.dtype)
+            value = ops.cast(value, kept.dtype)
+            vector = ops.cast(memory, kept.dtype)
+            if self.use_target:
+                vector = vector + ops.cast(query, kept.dtype)
+            vector = vector / value.shape[-1] ** 0.5
+            scores = ops.squeeze(ops.matmul(value, ops.expand_dims(vector, -1)), -1)
             weights, _, _ = attention_weights(scores, kept, *weighting)
             return weighted_sum(value, weights), weights
         matrix, bias = self.first_layer(query, memory)

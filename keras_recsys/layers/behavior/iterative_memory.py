@@ -9,6 +9,7 @@ from keras_recsys.layers.behavior._attention import (
     as_kept,
     check_history,
     linked,
+    output_spec,
     without_padding,
 )
 from keras_recsys.layers.behavior.dual_query_attention import DualQueryAttention
@@ -163,16 +164,18 @@ class IterativeMemory(keras.layers.Layer):
     def compute_mask(self, query, *args, **kwargs):
         return None
 
-    def compute_output_shape(
-        self, query_shape, value_shape, return_attention_scores=False
-    ):
-        batch_size, seq_len, dim = value_shape
-        output = (batch_size, dim)
+    def compute_output_shape(self, query_shape, value_shape):
+        batch_size, _, dim = value_shape
         if self.return_memories:
-            output = (batch_size, self.num_passes, dim)
-        if return_attention_scores:
-            return output, (batch_size, self.num_passes, seq_len)
-        return output
+            return (batch_size, self.num_passes, dim)
+        return (batch_size, dim)
+
+    def compute_output_spec(
+        self, query, value, value_mask=None, return_attention_scores=False
+    ):
+        shape = self.compute_output_shape(query.shape, value.shape)
+        weights_shape = (value.shape[0], self.num_passes, value.shape[1])
+        return output_spec(self, shape, weights_shape, return_attention_scores)
 
     def get_config(self):
         attention = self.attentions[0].get_config()

@@ -11,6 +11,7 @@ from keras_recsys.layers.behavior._attention import (
     attention_weights,
     check_history,
     check_weighting,
+    output_spec,
     weighted_sum,
     without_padding,
 )
@@ -162,8 +163,12 @@ class TargetAttention(keras.layers.Layer):
             x = self.activation(ops.matmul(value, matrix) + ops.expand_dims(bias, 1))
             for kernel, bias in zip(self.kernels[1:-1], self.biases[1:-1], strict=True):
                 x = self.activation(ops.matmul(x, kernel) + bias)
-            scores = ops.squeeze(ops.matmul(x, self.kernels[-1]), -1)
-            scores = ops.cast(scores, kept.dtype) + self.biases[-1]
+            kernel, bias = (
+                ops.cast(weight, kept.dtype)
+                for weight in (self.kernels[-1], self.biases[-1])
+            )
+            scores = ops.matmul(ops.cast(x, kept.dtype), kernel)
+            scores = ops.squeeze(scores, -1) + bias
             weights, _, _ = attention_weights(scores, kept, *weighting)
             pooled = weighted_sum(value, weights)
         pooled = ops.cast(pooled, self.compute_dtype)
@@ -172,11 +177,14 @@ class TargetAttention(keras.layers.Layer):
     def compute_mask(self, query, *args, **kwargs):
         return None
 
-    def compute_output_shape(
-        self, query_shape, value_shape, return_attention_scores=False
+    def compute_output_shape(self, query_shape, value_shape):
+        return (value_shape[0], value_shape[2])
+
+    def compute_output_spec(
+        self, query, value, value_mask=None, return_attention_scores=False
     ):
-        pooled = (value_shape[0], value_shape[2])
-        return (pooled, tuple(value_shape[:2])) if return_attention_scores else pooled
+        shape = self.compute_output_shape(query.shape, value.shape)
+        return output_spec(self, shape, value.shape[:2], return_attention_scores)
 
     def get_config(self):
         return {

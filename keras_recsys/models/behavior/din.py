@@ -1,0 +1,97 @@
+"""`build_din`."""
+
+from keras_recsys import layers
+from keras_recsys.models.behavior._frame import BehaviorModel
+
+
+def build_din(
+    features,
+    *,
+    history,
+    embedding_dim=16,
+    num_positions=None,
+    attention_units=(80, 40),
+    interactions=("query", "value", "difference", "product"),
+    attention_activation="linear",
+    normalize=None,
+    hidden_units=(64, 32),
+    activation="relu",
+    dropout=0.0,
+    embeddings_regularizer=None,
+    seed=None,
+    inputs=None,
+    name="din",
+):
+    """Builds DIN: each event is weighted by a network that reads it and the target.
+
+        interest = TargetAttention(target, events)
+        probability = sigmoid(MLP([interest ; target ; other features]))
+
+    Args:
+        features: Sequence of features. Those of the history and of the target share
+            tables; at most one `TimeGapFeature` adds a vector for how long ago to each
+            event; all others go to the head.
+        history: Dict from the name of each `SequenceFeature` of the history, oldest
+            event first, to that of the `CategoricalFeature` of the target, such as
+            `{"item_history": "item"}`. Id 0 of the first one is padding, wherever it
+            stands.
+        embedding_dim: Positive int, width of a vector; an event that has several
+            features is that many times wider. Defaults to `16`.
+        num_positions: Optional int: adds a vector for how many events ago to each
+            event, see `ReversePositionEmbedding`. Defaults to `None`.
+        attention_units: Widths of the network that weights events. Defaults to
+            `(80, 40)`.
+        interactions: What it reads, see `TargetAttention`; `("difference", "product")`
+            in the code of SAM. Defaults to all four.
+        attention_activation: `"linear"`, `"sigmoid"` or `"softmax"`. Defaults to
+            `"linear"`.
+        normalize: What weights are divided by, see `TargetAttention`. Defaults to
+            `None`.
+        hidden_units: Widths of the hidden layers of the head. Defaults to `(64, 32)`.
+        activation: Activation of these layers. Defaults to `"relu"`.
+        dropout: Float in `[0, 1)`, applied after each of them. Defaults to `0.0`.
+        embeddings_regularizer: Regularizer of the vectors of each batch, which keeps
+            the gradients of the tables sparse, see `embed_fields`. Defaults to `None`.
+        seed: Optional int for dropout.
+        inputs: Optional dict from feature name to `KerasTensor`, used instead of new
+            inputs; it joins two models.
+        name: Name of the model and prefix of its layer names; `{name}_interest` is the
+            attention.
+
+    Returns:
+        An uncompiled `keras.Model`. Inputs: a dict from feature name to tensor; ids of
+        shape `(batch_size,)`, histories and their times `(batch_size, max_len)`, in the
+        dtype of the feature, and float32 numbers `(batch_size,)`. Outputs: a dict with
+        `"probability"`, a float32 tensor of shape `(batch_size, 1)`. A row without
+        history is answered from the target and the other features.
+
+    Raises:
+        TypeError: If an entry of `features` is no feature, or `history` pairs features
+            of other kinds.
+        ValueError: If an argument is out of its range, or features of a pair have two
+            tables.
+
+    Reference:
+        Zhou et al., "Deep Interest Network for Click-Through Rate Prediction", KDD
+        2018. The hidden layers of the attention are sigmoids as in the authors' code,
+        and those of the head ReLUs where the paper has Dice.
+    """
+    frame = BehaviorModel(
+        features,
+        history,
+        embedding_dim=embedding_dim,
+        num_positions=num_positions,
+        embeddings_regularizer=embeddings_regularizer,
+        inputs=inputs,
+        name=name,
+    )
+    interest = layers.TargetAttention(
+        attention_units,
+        interactions=interactions,
+        attention_activation=attention_activation,
+        normalize=normalize,
+        name=f"{name}_interest",
+    )(frame.target, frame.events, value_mask=frame.mask)
+    return frame.model_of(
+        [interest], hidden_units, activation=activation, dropout=dropout, seed=seed
+    )
