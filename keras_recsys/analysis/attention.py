@@ -1,6 +1,11 @@
 """What attention weights say about a model."""
 
+import inspect
+
+import keras
 import numpy as np
+
+from keras_recsys.models._named_model import NamedModel
 
 
 def attention_entropy(weights):
@@ -46,3 +51,64 @@ def attention_entropy(weights):
     # Where a share is 0 the logarithm is that of 1.
     bits = np.log2(np.where(shares > 0, shares, 1.0))
     return 0.0 - (shares * bits).sum(axis=-1)
+
+
+def attention_scores(model, inputs, *, batch_size=32):
+    """The attention weights of every layer of a model that can return them.
+
+    Args:
+        model: A functional `keras.Model`, such as a builder makes.
+        inputs: What the model takes: a dict of arrays, or a dataset of such.
+        batch_size: Positive int, rows in a batch where `inputs` are arrays. Defaults to
+            `32`.
+
+    Returns:
+        Dict from the name of a layer to its weights, an array: `(num_rows, seq_len)`
+        for one pass over the history, `(num_rows, num_passes, seq_len)` for several,
+        `(num_rows, num_heads, seq_len, seq_len)` for self-attention.
+
+    Raises:
+        ValueError: If no layer of the model returns attention weights.
+
+    Example:
+    >>> from keras_recsys import CategoricalFeature, SequenceFeature
+    >>> from keras_recsys.models import build_sam
+    >>> features = [
+    ...     CategoricalFeature("item", 9),
+    ...     SequenceFeature("item_history", 9, table="item"),
+    ... ]
+    >>> model = build_sam(features, history={"item_history": "item"})
+    >>> rows = {"item": np.array([3]), "item_history": np.array([[5, 8, 0]])}
+    >>> {name: x.shape for name, x in attention_scores(model, rows).items()}
+    {'sam_memory': (1, 3, 3)}
+    """
+    outputs = {}
+    for layer in model.layers:
+        if "return_attention_scores" in inspect.signature(layer.call).parameters:
+            arguments = layer.input
+            if not isinstance(arguments, (list, tuple)):
+                arguments = [arguments]
+            outputs[layer.name] = _Weights(layer)(*arguments)
+    if not outputs:
+        raise ValueError(
+            "`model` must have a layer with `return_attention_scores`. Received: "
+            f"layers {[layer.name for layer in model.layers]}."
+        )
+    reader = NamedModel(model.input, outputs, name=model.name)
+    return reader.predict(inputs, batch_size=batch_size, verbose=0)
+
+
+class _Weights(keras.layers.Layer):
+    """The attention weights of another layer.
+
+    Keras takes a layer of a model to have as many outputs at its second call as at its
+    first.
+    """
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+        self.built = True
+
+    def call(self, *args):
+        return self.layer(*args, return_attention_scores=True)[1]

@@ -7,6 +7,7 @@ from keras_recsys.data.fit_numbers import fit_numbers
 from keras_recsys.data.hashed_vocabulary import HashedVocabulary
 from keras_recsys.data.movielens import load_movielens
 from keras_recsys.data.parquet_files import read_arrays, read_parquet, write_parquet
+from keras_recsys.data.ranking_dataset import make_ranking_dataset
 from keras_recsys.data.raw_dataset import encode_dataset, fit_vocabularies
 from keras_recsys.data.read_report import ReadReport
 from keras_recsys.data.sampling import downsample_negatives
@@ -25,6 +26,7 @@ __all__ = [
     "fit_vocabularies",
     "load_movielens",
     "make_dataset",
+    "make_ranking_dataset",
     "read_arrays",
     "read_avazu",
     "read_criteo",
