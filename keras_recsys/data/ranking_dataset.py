@@ -10,6 +10,7 @@ import numpy as np
 
 from keras_recsys._checks import check_choice, check_int
 from keras_recsys.data._columns import INT64, as_numpy, is_missing
+from keras_recsys.features import check_features
 
 GROWTH = 1.25  # a bucket is padded by a fifth at the very most, by a tenth on average
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -22,6 +23,7 @@ def make_ranking_dataset(
     item="item",
     time="time",
     attributes=(),
+    features=None,
     max_len=100,
     min_len=0,
     num_negatives=1,
@@ -71,6 +73,10 @@ def make_ranking_dataset(
         attributes: Further ids of an item, from 1, such as its genre: a sequence of
             names of columns, each with one value an item; or a dict from name to a
             table, an array of shape `(num_ids,)` indexed by item id. Defaults to `()`.
+        features: Optional sequence of the features of a model: batches then hold their
+            inputs alone, in their dtypes, and histories of a feature with a `max_len`,
+            which is that of the dataset, are all that long. Defaults to `None`, all
+            inputs.
         max_len: Positive int, the longest history, in events. Defaults to `100`.
         min_len: Int in `[0, max_len]`, the shortest history of a positive. Defaults to
             `0`.
@@ -106,9 +112,9 @@ def make_ranking_dataset(
     Raises:
         TypeError: If a column or an argument is of a wrong type.
         ValueError: If a column is missing, lengths differ, an id is below 1, a time is
-            missing, an attribute has two values for one item or none, an argument is
-            out of its range, no event is a positive, or a user has all items and there
-            is no negative.
+            missing, an attribute has two values for one item or none, a feature is no
+            input or has too few ids, an argument is out of its range, no event is a
+            positive, or a user has all items and there is no negative.
 
     Example:
     >>> log = {"user": [1, 1, 1, 2], "item": [5, 3, 4, 6], "time": [10, 20, 25, 10]}
@@ -181,9 +187,15 @@ def make_ranking_dataset(
     gather = _make_gather(
         events, samples, complement, tables, (user, item), num_negatives, per_second
     )
-    return _batches(
+    dataset = _batches(
         gather, samples, num_negatives, batch_size, shuffle, seed, drop_remainder
     )
+    if features is None:
+        return dataset
+    largest = {name: int(table.max()) for name, table in tables.items()}
+    largest |= {f"{name}_history": size for name, size in largest.items()}
+    largest[user] = int(events.user_ids.max())
+    return _only(dataset, check_features(features), largest, max_len)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -596,6 +608,54 @@ def _make_gather(events, samples, complement, tables, names, num_negatives, per_
         return inputs, tf.cast(negative == 0, "float32")[:, None]
 
     return gather
+
+
+def _only(dataset, features, largest, max_len):
+    """The inputs of some features, in their dtypes and lengths.
+
+    Args:
+        dataset: Dataset of all inputs.
+        features: Tuple of features.
+        largest: Dict from the name of an input of ids to the largest one.
+        max_len: The longest history.
+    """
+    import tensorflow as tf
+
+    known = dataset.element_spec[0]
+    for feature in features:
+        if feature.name not in known:
+            raise ValueError(
+                f"`features` must have names of inputs, {list(known)}. "
+                f"Received: {feature.name!r}."
+            )
+        if known[feature.name].shape.rank != 1 + len(feature.shape):
+            raise TypeError(
+                "`features` must have a SequenceFeature or TimeGapFeature for each "
+                f"history, and others for targets. Received: {feature!r}."
+            )
+        size = getattr(feature, "vocab_size", math.inf)
+        if largest.get(feature.name, 0) >= size and feature.out_of_range == "error":
+            raise ValueError(
+                f"`vocab_size` of feature {feature.name!r} must be above its largest "
+                f"id, {largest[feature.name]}. Received: vocab_size={size!r}."
+            )
+        if feature.shape and feature.shape[0] not in (None, max_len):
+            raise ValueError(
+                f"`max_len` of feature {feature.name!r} must be that of the dataset, "
+                f"{max_len}, or None. Received: max_len={feature.max_len!r}."
+            )
+
+    def choose(inputs, labels):
+        chosen = {}
+        for feature in features:
+            x = tf.cast(inputs[feature.name], feature.dtype)
+            if feature.shape and feature.max_len is not None:
+                x = tf.pad(x, [[0, 0], [0, max_len - tf.shape(x)[1]]])
+                x = tf.ensure_shape(x, (None, max_len))
+            chosen[feature.name] = x
+        return chosen, labels
+
+    return dataset.map(choose, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
 
 
 def _random_bits(seed, numbers):

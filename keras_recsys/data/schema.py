@@ -13,7 +13,8 @@ def schema_of(features):
 
     Returns:
         Dict from feature name to dtype, as the readers take it: `"int32"` or `"int64"`
-        for ids, with `"[]"` behind it for histories and their times, and `"float32"` for numbers.
+        for ids, with `"[]"` behind it for histories and their times, and `"float32"`
+        for numbers.
 
     Raises:
         TypeError: If an entry is no feature.

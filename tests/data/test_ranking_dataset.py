@@ -11,6 +11,7 @@ from keras_recsys.data import load_movielens, make_ranking_dataset
 from keras_recsys.features import (
     CategoricalFeature,
     SequenceFeature,
+    TimeGapFeature,
     embed_fields,
     make_inputs,
 )
@@ -577,3 +578,42 @@ def test_says_what_log_or_bound_was_given():
         make_ranking_dataset(log, end="tomorrow")
     with pytest.raises(ValueError, match="`end` must be a datetime.*NaT"):
         make_ranking_dataset(log, end=pd.NaT)
+
+
+def test_features_choose_the_inputs():
+    log = {"user": [1, 1, 1, 2], "item": [5, 3, 4, 6], "time": [10, 20, 25, 10]}
+    features = [
+        CategoricalFeature("item", 7, table="item", dtype="int64"),
+        SequenceFeature("item_history", 7, table="item", max_len=4),
+        TimeGapFeature("time_gap_history", dtype="float32"),
+    ]
+    dataset = make_ranking_dataset(log, features=features, max_len=4, num_negatives=0)
+    assert dataset.cardinality() == 1
+    (inputs, labels), *rest = dataset
+    assert not rest
+    assert list(inputs) == [feature.name for feature in features]
+    assert [x.dtype.name for x in inputs.values()] == ["int64", "int32", "float32"]
+    # By length of the history, then by user: none, none, one and two events.
+    np.testing.assert_array_equal(inputs["item"], [5, 6, 3, 4])
+    history = [[0, 0, 0, 0], [0, 0, 0, 0], [5, 0, 0, 0], [5, 3, 0, 0]]
+    np.testing.assert_array_equal(inputs["item_history"], history)
+    gaps = [[0, 0], [0, 0], [10, 0], [15, 5]]
+    np.testing.assert_array_equal(inputs["time_gap_history"], gaps)
+    np.testing.assert_array_equal(labels, np.ones((4, 1)))
+    assert dataset.element_spec[0]["item_history"].shape[1] == 4
+
+
+@pytest.mark.parametrize(
+    ("feature", "message"),
+    [
+        (CategoricalFeature("genre", 9), r"names of inputs, \['user'.*'genre'"),
+        (CategoricalFeature("item_history", 9), "SequenceFeature or TimeGapFeature"),
+        (SequenceFeature("item", 9), "SequenceFeature or TimeGapFeature"),
+        (CategoricalFeature("item", 6), "above its largest id, 6.*vocab_size=6"),
+        (SequenceFeature("item_history", 9, max_len=3), "dataset, 4, or.*max_len=3"),
+    ],
+)
+def test_says_which_feature_does_not_fit(feature, message):
+    log = {"user": [1, 1], "item": [5, 6], "time": [10, 20]}
+    with pytest.raises((TypeError, ValueError), match=message):
+        make_ranking_dataset(log, features=[feature], max_len=4, num_negatives=0)
