@@ -1,10 +1,14 @@
 """Reusable Keras 3 layers. They use `keras.ops` and run on every backend."""
 
 from keras_recsys.layers.behavior import (
+    BehaviorRetrieval,
     DualQueryAttention,
+    InterestEvolution,
     IterativeMemory,
     MemoryEnhancement,
+    MemorySlots,
     ReversePositionEmbedding,
+    SelfAttentionBlock,
     TargetAttention,
     TimeBucketEmbedding,
 )
@@ -35,6 +39,7 @@ from keras_recsys.layers.interaction import (
 from keras_recsys.layers.numeric import NumericEmbedding, NumericNormalization
 
 __all__ = [
+    "BehaviorRetrieval",
     "BilinearDense",
     "BilinearInteraction",
     "BilinearPlus",
@@ -50,8 +55,10 @@ __all__ = [
     "FullEmbedding",
     "HashEmbedding",
     "InteractingLayer",
+    "InterestEvolution",
     "IterativeMemory",
     "MemoryEnhancement",
+    "MemorySlots",
     "MixedDimensionEmbedding",
     "NumericEmbedding",
     "NumericNormalization",
@@ -60,6 +67,7 @@ __all__ = [
     "ReversePositionEmbedding",
     "SENETLayer",
     "SENETPlus",
+    "SelfAttentionBlock",
     "SequencePooling",
     "TargetAttention",
     "TimeBucketEmbedding",

@@ -1,6 +1,14 @@
 """Builders: functions that wire layers into uncompiled Keras models."""
 
-from keras_recsys.models.behavior import build_din, build_sam, build_youtube_dnn
+from keras_recsys.models.behavior import (
+    build_bst,
+    build_dien,
+    build_din,
+    build_mimn,
+    build_sam,
+    build_ubr4ctr,
+    build_youtube_dnn,
+)
 from keras_recsys.models.ctr import (
     build_autoint,
     build_dcn,
@@ -19,8 +27,10 @@ from keras_recsys.models.growth import grow_vocabulary
 
 __all__ = [
     "build_autoint",
+    "build_bst",
     "build_dcn",
     "build_deepfm",
+    "build_dien",
     "build_din",
     "build_dlrm",
     "build_ffm",
@@ -29,7 +39,9 @@ __all__ = [
     "build_fm",
     "build_fnn",
     "build_lr",
+    "build_mimn",
     "build_sam",
+    "build_ubr4ctr",
     "build_wide_deep",
     "build_xdeepfm",
     "build_youtube_dnn",

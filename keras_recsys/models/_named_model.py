@@ -50,6 +50,9 @@ class NamedModel(keras.Model):
         if jit_compile == "auto" and _is_sparse(optimizer):
             jit_compile = False
         super().compile(optimizer, *args, jit_compile=jit_compile, **kwargs)
+        # TensorFlow traces a step that makes variables twice.
+        if self.built and not self.optimizer.built:
+            self.optimizer.build(self.trainable_variables)
 
     def fit(self, x=None, *args, steps_per_epoch=None, **kwargs):
         """Trains the model, as `keras.Model.fit` does.
@@ -74,8 +77,6 @@ class NamedModel(keras.Model):
     def compile_from_config(self, config):
         """Compiles a loaded model; Keras leaves models with an own `compile` as is."""
         self.compile(**keras.saving.deserialize_keras_object(config))
-        if self.built:
-            self.optimizer.build(self.trainable_variables)
 
     def __call__(self, inputs, *args, **kwargs):
         """Calls the model on a dict from input name to tensor."""

@@ -146,8 +146,11 @@ def predict(model, inputs):
 IDS = np.array([[0, 3, 9], [5, 0, 10]], "int32")
 _FIELDS = np.random.default_rng(5).normal(size=(4, 5, 3)).astype("float32")
 _COLUMN = _FIELDS[:, :1, 0]
+_TARGET = _FIELDS[:, 0].copy()
+_PLACES = np.array([[1, 1, 0], [0, 1, 1]], bool)
 
-# Every public layer, with arguments off their defaults.
+# Every public layer, with arguments off their defaults; a tuple of arrays holds the
+# positional arguments of a call.
 LAYERS = {
     "BilinearDense": (
         lambda **kw: layers.BilinearDense(
@@ -212,6 +215,18 @@ LAYERS = {
         ),
         _FIELDS[:, 0].copy(),
     ),
+    "DualQueryAttention": (
+        lambda **kw: layers.DualQueryAttention(
+            5,
+            attention_activation="softmax",
+            use_subtraction=False,
+            kernel_initializer=keras.initializers.HeNormal(seed=2),
+            bias_initializer="ones",
+            kernel_regularizer=keras.regularizers.L2(0.1),
+            **kw,
+        ),
+        (_TARGET, -_TARGET, _FIELDS),
+    ),
     "FactorizationMachine": (
         lambda **kw: layers.FactorizationMachine(reduction=None, **kw),
         _FIELDS,
@@ -251,6 +266,32 @@ LAYERS = {
             **kw,
         ),
         _FIELDS,
+    ),
+    "IterativeMemory": (
+        lambda **kw: layers.IterativeMemory(
+            2,
+            5,
+            normalize="sqrt_len",
+            share_pass_weights=False,
+            return_memories=True,
+            reset_after=True,
+            gate_bias_initializer="zeros",
+            kernel_initializer=keras.initializers.HeNormal(seed=2),
+            kernel_regularizer=keras.regularizers.L2(0.1),
+            **kw,
+        ),
+        (_TARGET, _FIELDS),
+    ),
+    "MemoryEnhancement": (
+        lambda **kw: layers.MemoryEnhancement(
+            2,
+            share_step_transform=False,
+            transform_bias=True,
+            kernel_initializer=keras.initializers.HeNormal(seed=2),
+            kernel_regularizer=keras.regularizers.L2(0.1),
+            **kw,
+        ),
+        (-_TARGET, _TARGET),
     ),
     "MixedDimensionEmbedding": (
         lambda **kw: layers.MixedDimensionEmbedding(
@@ -293,6 +334,16 @@ LAYERS = {
         ),
         IDS,
     ),
+    "ReversePositionEmbedding": (
+        lambda **kw: layers.ReversePositionEmbedding(
+            2,
+            4,
+            most_recent_first=True,
+            embeddings_initializer=keras.initializers.RandomNormal(seed=3),
+            **kw,
+        ),
+        _PLACES,
+    ),
     "SENETLayer": (
         lambda **kw: layers.SENETLayer(2, squeeze="max", activation="sigmoid", **kw),
         _FIELDS,
@@ -310,6 +361,29 @@ LAYERS = {
         _FIELDS,
     ),
     "SequencePooling": (lambda **kw: layers.SequencePooling("sqrtn", **kw), _FIELDS),
+    "TargetAttention": (
+        lambda **kw: layers.TargetAttention(
+            (5, 3),
+            interactions=("value", "difference", "product"),
+            activation="relu",
+            attention_activation="sigmoid",
+            normalize="sum",
+            bias_initializer="ones",
+            kernel_regularizer=keras.regularizers.L2(0.1),
+            **kw,
+        ),
+        (_TARGET, _FIELDS),
+    ),
+    "TimeBucketEmbedding": (
+        lambda **kw: layers.TimeBucketEmbedding(
+            4,
+            5,
+            time_unit=0.5,
+            embeddings_initializer=keras.initializers.RandomNormal(seed=3),
+            **kw,
+        ),
+        IDS,
+    ),
 }
 
 
@@ -323,7 +397,7 @@ def make_layer_model(name, **kwargs):
     if name == "BilinearDense":
         output = layer(symbolic[0], field_weights=symbolic[1])
     else:
-        output = layer(symbolic)
+        output = layer(*(symbolic if isinstance(symbolic, tuple) else (symbolic,)))
     model = keras.Model(symbolic, output)
     randomize(model, np.random.default_rng(4))
     return model

@@ -18,6 +18,7 @@ from keras_recsys._dtypes import wide_dtype
 
 ATTENTION_ACTIVATIONS = ("linear", "sigmoid", "softmax")
 ATTENTION_NORMALIZATIONS = ("sum", "sqrt_len")
+INTERACTIONS = ("query", "value", "difference", "product")
 
 # What is held for one of eight blocks is small beside the history, and a block of it
 # fits in the cache of a core. Short histories are one block.
@@ -82,6 +83,45 @@ def without_padding(value, mask):
     return ops.where(ops.expand_dims(mask, -1), value, ops.zeros_like(value))
 
 
+def softmax(scores):
+    """Softmax of the last axis; that of Keras warns about an axis of one."""
+    return ops.exp(scores - ops.logsumexp(scores, axis=-1, keepdims=True))
+
+
+def first_layer(query, kernel, bias, interactions=INTERACTIONS):
+    """What the first layer of a network on items and a target is for each sample.
+
+    With the rows of `kernel` in a block for each of `interactions`, `A` to `D`,
+
+        matrix = B - C + diag(query) D
+        bias = query (A + C) + bias
+
+    Args:
+        query: Float tensor, `(batch_size, dim)`.
+        kernel: Tensor, `(len(interactions) * dim, units)`.
+        bias: Tensor, `(units,)`.
+        interactions: Some of `INTERACTIONS`, in their order.
+
+    Returns:
+        Tuple of the matrix, `(batch_size, dim, units)`, and the bias, `(batch_size,
+        units)`.
+    """
+    blocks = ops.split(kernel, len(interactions))
+    blocks = dict(zip(interactions, blocks, strict=True))
+    bias = ops.zeros_like(query[:, :1]) + bias
+    matrix = ops.zeros_like(query[:, :1, None])
+    if "query" in blocks:
+        bias = bias + ops.matmul(query, blocks["query"])
+    if "value" in blocks:
+        matrix = matrix + blocks["value"]
+    if "difference" in blocks:
+        matrix = matrix - blocks["difference"]
+        bias = bias + ops.matmul(query, blocks["difference"])
+    if "product" in blocks:
+        matrix = matrix + ops.expand_dims(query, -1) * blocks["product"]
+    return matrix, bias
+
+
 def attention_weights(scores, kept, activation, normalize):
     """Weights of the items of a history.
 
@@ -98,11 +138,7 @@ def attention_weights(scores, kept, activation, normalize):
     """
     if activation == "softmax":
         lowest = ops.full_like(scores, float(np.finfo("float32").min))
-        scores = ops.where(kept > 0, scores, lowest)
-        if scores.shape[-1] == 1:  # the weight is 1, and Keras would warn
-            weights = ops.exp(scores - scores)
-        else:
-            weights = ops.softmax(scores, axis=-1)
+        weights = softmax(ops.where(kept > 0, scores, lowest))
     else:
         weights = ops.sigmoid(scores) if activation == "sigmoid" else scores
     weights = ops.where(kept > 0, weights, ops.zeros_like(weights))

@@ -34,7 +34,7 @@ class MemoryEnhancement(keras.layers.Layer):
         query: Float tensor, `(batch_size, dim)`, the target.
 
     Returns:
-        Tensor of shape `(batch_size, dim)`, in the compute dtype.
+        Tensor of shape `(batch_size, dim)`, in the compute dtype. It has no mask.
 
     Raises:
         TypeError: If `num_steps` is not an integer.
@@ -71,6 +71,7 @@ class MemoryEnhancement(keras.layers.Layer):
         self.gate_bias_initializer = keras.initializers.get(gate_bias_initializer)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.kernel_regularizer = keras.regularizers.get(kernel_regularizer)
+        self.supports_masking = True
 
     def build(self, memory_shape, query_shape):
         shapes = tuple(memory_shape), tuple(query_shape)
@@ -112,6 +113,9 @@ class MemoryEnhancement(keras.layers.Layer):
             joined = ops.concatenate([transform(memory), query], axis=-1)
             memory, _ = self.gru(joined, [memory])
         return memory
+
+    def compute_mask(self, memory, *args, **kwargs):
+        return None
 
     def compute_output_shape(self, memory_shape, query_shape):
         return tuple(memory_shape)

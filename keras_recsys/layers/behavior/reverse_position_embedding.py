@@ -98,10 +98,11 @@ class ReversePositionEmbedding(keras.layers.Layer):
 
     def positions(self, inputs):
         """The position of each item, int32, of the shape of `inputs`."""
-        if keras.backend.standardize_dtype(inputs.dtype) != "bool":
+        dtype = keras.backend.standardize_dtype(inputs.dtype)
+        if dtype != "bool":
             raise ValueError(
                 "`inputs` must be boolean, `True` at items. "
-                f"Received: inputs of dtype {inputs.dtype}."
+                f"Received: inputs of dtype {dtype}."
             )
         kept = ops.cast(inputs, "int32")
         before = ops.cumsum(kept, axis=1)

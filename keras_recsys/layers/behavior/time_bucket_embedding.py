@@ -1,5 +1,8 @@
 """`TimeBucketEmbedding`, a vector for how long ago an event was."""
 
+import math
+import numbers
+
 import keras
 import numpy as np
 from keras import ops
@@ -65,11 +68,12 @@ class TimeBucketEmbedding(keras.layers.Layer):
         self.output_dim = check_int("output_dim", output_dim)
         self.num_buckets = check_int("num_buckets", num_buckets, minimum=2)
         check_positive("time_unit", time_unit)
-        self.time_unit = time_unit
+        whole = isinstance(time_unit, numbers.Integral)
+        self.time_unit = int(time_unit) if whole else float(time_unit)
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
-        # Exact whatever the unit: Python's integers and fractions have no bounds.
+        # Exact whatever the unit: Python's integers have no bounds.
         powers = [2**k for k in range(self.num_buckets - 1)]
-        self.bounds = [power * time_unit for power in powers]
+        self.bounds = [power * self.time_unit for power in powers]
         self.autocast = False
 
     def build(self, input_shape=None):
@@ -111,30 +115,41 @@ class TimeBucketEmbedding(keras.layers.Layer):
         dtype = keras.backend.standardize_dtype(inputs.dtype)
         if "float" in dtype:
             wide = "float64" if dtype == "float64" else "float32"
-            bounds = self.bounds
+            largest = float(np.finfo(wide).max)
+            bounds = [x if x <= largest else math.inf for x in self.bounds]
         else:
-            wide = "int64" if has_int64() else "int32"
-            # A whole number is past a bound if it is past the next whole number.
-            bounds = [-int(-bound // 1) for bound in self.bounds]
-            bounds = [bound for bound in bounds if bound <= np.iinfo(wide).max]
+            wide = "int64"
+            if not has_int64():
+                wide = "uint32" if dtype == "uint32" else "int32"
+            bounds = self._whole_bounds(np.iinfo(wide).max)
         x = ops.cast(inputs, wide)
+        if dtype == "uint64":  # the cast of the largest is negative
+            x = ops.where(x < 0, ops.full_like(x, np.iinfo(wide).max), x)
         bounds = ops.convert_to_tensor(np.array(bounds, wide), dtype=wide)
         found = ops.searchsorted(bounds, ops.reshape(x, (-1,)), side="right")
         return ops.reshape(ops.cast(found, "int32"), ops.shape(inputs))
 
-    def _narrowed(self, inputs):
-        """Whole numbers of a NumPy array as floats where the backend has no int64.
+    def _whole_bounds(self, largest):
+        """A whole number is past a bound if it is past the next whole number."""
+        bounds = [-int(-bound // 1) for bound in self.bounds]
+        return [bound for bound in bounds if bound <= largest]
 
-        Each becomes the bound of its bucket.
+    def _narrowed(self, inputs):
+        """Times of a NumPy array, in a dtype that the backend has.
+
+        Without 64 bits each becomes the bound of its bucket, as a float.
         """
-        wide = ("int64", "uint64", "uint32")
-        if not (isinstance(inputs, np.ndarray) and inputs.dtype in wide):
+        if not isinstance(inputs, np.ndarray):
             return inputs
-        if inputs.dtype == "uint64":  # the cast of larger ones would be negative
-            inputs = np.minimum(inputs, np.iinfo("int64").max)
-        inputs = inputs.astype("int64")
-        if has_int64():
+        if inputs.dtype == "uint64":
+            inputs = np.minimum(inputs, np.iinfo("int64").max).astype("int64")
+        elif inputs.dtype == "uint32":
+            inputs = inputs.astype("int64")
+        if inputs.dtype not in ("int64", "float64") or has_int64():
             return inputs
-        bounds = np.array([-np.inf, *self.bounds])
-        places = np.searchsorted(bounds[1:], inputs, side="right")
-        return np.where(places, bounds[places], -1.0).astype("float32")
+        bounds = np.array(self.bounds, "float64")
+        starts = np.append(-1.0, bounds)
+        if inputs.dtype == "int64":
+            bounds = np.array(self._whole_bounds(np.iinfo("int64").max), "int64")
+        starts = starts[np.searchsorted(bounds, inputs, side="right")]
+        return np.where(np.isnan(inputs), np.nan, starts).astype("float32")
