@@ -7,7 +7,8 @@ import numpy as np
 from keras import ops
 
 from keras_recsys import optimizers
-from keras_recsys._lookup import narrow_array
+from keras_recsys._lookup import has_int64, narrow_array
+from keras_recsys.layers import TimeBucketEmbedding
 from keras_recsys.optimizers._sparse_optimizer import SparseOptimizer
 
 
@@ -18,7 +19,8 @@ class NamedModel(keras.Model):
     A plain functional model sorts a dict with an unknown key and assigns its values by
     position, cuts int64 ids to int32, and floats to integers. This one refuses or keeps
     them: an id that int32 cannot hold, or a fraction, becomes -1, which every table
-    treats as out of range.
+    treats as out of range. A time that an input of times cannot hold becomes the
+    largest that it can.
 
     `compile` also knows what suits embedding tables; see there.
     """
@@ -90,8 +92,11 @@ class NamedModel(keras.Model):
                     f"{missing}, unknown {unknown}."
                 )
             wraps = any(getattr(x, "out_of_range", None) == "mod" for x in self.layers)
+            times = [x.input for x in self.layers if isinstance(x, TimeBucketEmbedding)]
             inputs = {
-                name: _fitted(name, inputs[name], spec, wraps)
+                name: _fitted(
+                    name, inputs[name], spec, wraps, any(x is spec for x in times)
+                )
                 for name, spec in self.input.items()
             }
         return super().__call__(inputs, *args, **kwargs)
@@ -107,10 +112,11 @@ def _is_sparse(optimizer):
     )
 
 
-def _fitted(name, x, spec, wraps):
+def _fitted(name, x, spec, wraps, is_time):
     """`x` in dtype and rank of the input `spec`, without loss.
 
-    `wraps` says whether a table takes ids modulo its size, -1 included.
+    `wraps` says whether a table takes ids modulo its size, -1 included; `is_time`
+    whether the input is one of times.
 
     Raises:
         TypeError: If the dtype is of another kind.
@@ -120,6 +126,8 @@ def _fitted(name, x, spec, wraps):
         return x
     if not hasattr(x, "dtype"):
         x = ops.convert_to_tensor(x)
+    if is_time and "int" in spec.dtype:
+        x = _cut_times(x, spec.dtype)
     narrow = narrow_array(x)
     if wraps and narrow is not x and np.any(narrow != x):
         raise ValueError(
@@ -159,3 +167,22 @@ def _fitted(name, x, spec, wraps):
             f"Received: shape {tuple(x.shape)}."
         )
     return x
+
+
+def _cut_times(x, dtype):
+    """Times, those above the largest number of the integer `dtype` made that one."""
+    largest = np.iinfo(dtype if has_int64() else "int32").max
+    if isinstance(x, np.ndarray):
+        if x.dtype.kind in "iu" and np.iinfo(x.dtype).max > largest:
+            return np.minimum(x, largest)
+        return x
+    given = keras.backend.standardize_dtype(x.dtype)
+    if "float" in given:
+        x = ops.minimum(x, ops.cast(2.0**62, x.dtype))
+    elif "int" not in given or np.iinfo(given).max <= largest:
+        return x
+    x = ops.cast(x, "int64")
+    above = x > largest
+    if given.startswith("uint"):  # the cast of the largest is negative
+        above = ops.logical_or(above, x < 0)
+    return ops.where(above, ops.full_like(x, largest), x)

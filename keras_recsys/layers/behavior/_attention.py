@@ -153,7 +153,7 @@ def attention_weights(scores, kept, activation, normalize):
 
 def as_kept(mask, value):
     """The mask as ones and zeros, `(batch_size, seq_len)`, of float32 at least."""
-    dtype = wide_dtype(value.dtype)
+    dtype = wide_dtype(keras.backend.standardize_dtype(value.dtype))
     if mask is None:
         return ops.ones_like(value[:, :, 0], dtype=dtype)
     return ops.cast(mask, dtype)

@@ -133,7 +133,7 @@ def build_bst(
             name=f"{name}_block_{i}",
         )(x, mask=mask)
     if pooling == "flatten":
-        interest = keras.layers.Flatten(name=f"{name}_interest")(x)
+        interest = FlattenSteps(name=f"{name}_interest")(x)
     else:
         mean = layers.SequencePooling("mean", name=f"{name}_interest")
         interest = mean(x, mask=mask)
@@ -160,3 +160,15 @@ class WithTarget(keras.layers.Layer):
             keras.KerasTensor((batch_size, seq_len, dim), dtype=self.compute_dtype),
             keras.KerasTensor((batch_size, seq_len), dtype="bool"),
         )
+
+
+@keras.saving.register_keras_serializable(package="keras_recsys")
+class FlattenSteps(keras.layers.Flatten):
+    """All steps side by side. Keras' own layer warns that the mask ends there."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.supports_masking = True
+
+    def compute_mask(self, inputs, mask=None):
+        return None
