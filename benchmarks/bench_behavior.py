@@ -28,8 +28,10 @@ with between 1,000 and 16,000; the base is 1.
 `{model}_{forward,step,memory}_{L}`: every model by itself, those lengths that it can.
 
 `quality_ratings_{model}`: AUC on ranking samples of MovieLens, seeds 0, 1, 2 (mean, and
-least and largest as spread): histories of all earlier ratings, the movie that was rated
-next against movies that the user never rated, the last tenth of the time for the test.
+least and largest as spread): the last 50 ratings before, the movie that was rated next
+against one that the user never rated, drawn as often as it was rated, so that what is
+popular says nothing; the last tenth of the time for the test. Two epochs of LazyAdam at
+a rate of 0.003, the defaults of all builders.
 `quality_video_{model}`: the same on sequences of Amazon's video games, whose last two
 items of each user are held out.
 
@@ -131,7 +133,7 @@ def attention_calls(kind, length, xla):
     attend, weights = make_attention(kind)
     rng = np.random.default_rng(0)
     shapes = [(BATCH, DIM), (BATCH, DIM), (BATCH, length, DIM)]
-    inputs = [tf.constant(rng.normal(size=s).astype("float32")) for s in shapes]
+    inputs = [tf.constant(rng.random(s, "float32") - 0.5) for s in shapes]
 
     @tf.function(jit_compile=xla)
     def forward(*inputs):
@@ -439,7 +441,7 @@ def scaling(run):
 NO_STEPS = {"num_steps": 0}
 NO_WALK = {**NO_STEPS, "use_iterative_walk": False}
 DOT = {**NO_WALK, "score_mode": "dot", "attention_activation": "softmax"}
-WITH_TIMES = {"num_positions": 100}
+WITH_TIMES = {"num_positions": 50}
 
 # Builder, its arguments, and whether it reads the times of events.
 QUALITY = {
@@ -461,7 +463,7 @@ QUALITY = {
 }
 VIDEO = ("youtube_dnn", "din", "sasrec", "sam_2p", "sam_3p", "sam_3p_plus")
 TASKS = {"ratings": tuple(QUALITY), "video": VIDEO}
-EPOCHS, RATE, QUALITY_BATCH = 2, 0.001, 256
+EPOCHS, RATE, QUALITY_BATCH, MAX_LEN = 2, 0.003, 256, 50
 
 
 def read_ratings():
@@ -495,9 +497,8 @@ def read_video():
 
 @functools.lru_cache(maxsize=1)
 def quality_task(name):
-    """The log of a task, the time of its split, and its longest history."""
-    log, split = {"ratings": read_ratings, "video": read_video}[name]()
-    return log, split, {"ratings": 100, "video": 50}[name]
+    """The log of a task, and the time of its split."""
+    return {"ratings": read_ratings, "video": read_video}[name]()
 
 
 def train_and_score(task, model_name, seed):
@@ -514,7 +515,7 @@ def train_and_score(task, model_name, seed):
     )
     from keras_recsys.analysis import evaluate_model
 
-    log, split, max_len = quality_task(task)
+    log, split = quality_task(task)
     builder, settings, with_times = QUALITY[model_name]
     size = int(log["item"].max()) + 1
     features = [
@@ -523,8 +524,8 @@ def train_and_score(task, model_name, seed):
     ]
     if with_times:
         features.append(TimeGapFeature("time_gap_history"))
-    options = {"max_len": max_len, "min_len": 1, "batch_size": QUALITY_BATCH}
-    options |= {"features": features, "seed": seed}
+    options = {"max_len": MAX_LEN, "min_len": 1, "batch_size": QUALITY_BATCH}
+    options |= {"features": features, "seed": seed, "negatives": "popularity"}
     train = data.make_ranking_dataset(log, end=split, shuffle=True, **options)
     test = data.make_ranking_dataset(log, start=split, **{**options, "seed": 0})
     keras.utils.set_random_seed(seed)

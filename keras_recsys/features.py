@@ -312,7 +312,10 @@ class TimeGapFeature:
         num_buckets: Int, at least 2. Defaults to `33`.
         max_len: Length of each row, or `None` for any length. Defaults to `None`.
         dtype: `"int32"`, `"int64"` or `"float32"`. Defaults to `"int64"`, which is
-            exact for every time.
+            exact for every time. A model called with a time that the dtype does not
+            hold takes the largest that it does. JAX has no int64 by default, and cuts
+            the whole numbers that `predict` and `fit` get to 32 bits without a word:
+            give times that may pass `2**31` as floats there, to `"float32"`.
 
     Raises:
         TypeError: If a size is not an integer.

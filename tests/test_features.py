@@ -5,11 +5,19 @@ import numpy as np
 import pytest
 from helpers import array, field_table
 
-from keras_recsys import CategoricalFeature, NumericFeature, SequenceFeature, layers
+from keras_recsys import (
+    CategoricalFeature,
+    NumericFeature,
+    SequenceFeature,
+    TimeGapFeature,
+    layers,
+    memory,
+)
 from keras_recsys.features import (
     compress_features,
     embed_fields,
     make_inputs,
+    make_table,
     normalize_numbers,
 )
 
@@ -305,3 +313,81 @@ def test_words_of_qr_start_other_tables_plainly(initializer):
         assert np.abs(weights).std() > 0
     _, remainders = model.get_layer("fields_q").get_weights()
     assert remainders.mean() > 0.4
+
+
+def test_times_of_a_history_are_a_feature():
+    feature = TimeGapFeature("age", time_unit=60, num_buckets=5, max_len=3)
+    assert (feature.shape, feature.dtype) == ((3,), "int64")
+    assert TimeGapFeature("age").shape == (None,)
+    features = [feature, TimeGapFeature("gap", dtype="float32")]
+    got = {name: (x.shape, x.dtype) for name, x in make_inputs(features).items()}
+    assert got == {"age": ((None, 3), "int64"), "gap": ((None, None), "float32")}
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        feature.max_len = 4
+    assert compress_features([feature], 0) == (feature,)
+    with pytest.raises(ValueError, match=r"`inputs\['age'\]` must be of length 3"):
+        make_inputs([feature], {"age": keras.Input((4,), dtype="int64")})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"name": "a b"}, ValueError, "`name` of a feature must be.*'a b'"),
+        ({"time_unit": 0}, ValueError, "`time_unit` must be a number above 0.*=0"),
+        ({"num_buckets": 1}, ValueError, "`num_buckets` must be at least 2.*=1"),
+        ({"num_buckets": 2.0}, TypeError, "`num_buckets` must be an integer.*2.0"),
+        ({"max_len": 0}, ValueError, "`max_len` must be at least 1.*=0"),
+        ({"dtype": "int8"}, ValueError, "`dtype` must be one of.*'float32'.*'int8'"),
+    ],
+)
+def test_says_what_times_were_given(arguments, error, message):
+    with pytest.raises(error, match=message):
+        TimeGapFeature(**{"name": "age", **arguments})
+
+
+def test_times_are_no_field_and_have_no_table():
+    features = [CategoricalFeature("city", 5), TimeGapFeature("age")]
+    with pytest.raises(TypeError, match="no TimeGapFeature where there is no history"):
+        embed(features, {})
+    got = memory.summary(features, 4).parameters
+    assert got == memory.summary(features[:1], 4).parameters
+    with pytest.raises(ValueError, match="at least one feature with ids"):
+        memory.summary(features[1:], 4)
+    with pytest.raises(
+        ValueError, match="name of a feature without ids.*'age' for 'b'"
+    ):
+        make_inputs([*features, CategoricalFeature("b", 5, table="age")])
+
+
+@pytest.mark.parametrize("name", ["items", "seen"])
+def test_tables_that_a_model_has_are_read(name):
+    """One that features name, and one that has the name of a feature."""
+    features = [
+        CategoricalFeature("city", 5),
+        SequenceFeature(
+            "seen", 6, pooling="sum", table=None if name == "seen" else name
+        ),
+        CategoricalFeature("last", 6, table=name),
+    ]
+    table = make_table(features[2], 3, combiner="multiply", name="mine")
+    data = {
+        "city": np.array([4]),
+        "seen": np.array([[3, 0, 5]]),
+        "last": np.array([2]),
+    }
+    model, fields = embed(features, data, tables={name: table})
+    assert sorted(w.path for w in model.weights) == [
+        "fields-tables/embeddings",
+        "mine/embeddings",
+    ]
+    rows = array(table.embeddings)
+    np.testing.assert_allclose(fields[0, 1], rows[3] + rows[5], rtol=1e-6)
+    np.testing.assert_allclose(fields[0, 2], rows[2], rtol=1e-6)
+
+
+def test_a_categorical_feature_reads_the_table_of_its_name():
+    feature = CategoricalFeature("city", 5)
+    table = make_table(feature, 3, combiner="multiply", name="mine")
+    model, fields = embed([feature], {"city": np.array([4])}, tables={"city": table})
+    assert [w.path for w in model.weights] == ["mine/embeddings"]
+    np.testing.assert_array_equal(fields[0, 0], array(table.embeddings)[4])

@@ -85,10 +85,12 @@ def attention_scores(model, inputs, *, batch_size=32):
     outputs = {}
     for layer in model.layers:
         if "return_attention_scores" in inspect.signature(layer.call).parameters:
-            arguments = layer.input
-            if not isinstance(arguments, (list, tuple)):
-                arguments = [arguments]
-            outputs[layer.name] = _Weights(layer)(*arguments)
+            made = layer._inbound_nodes[
+                0
+            ].arguments  # `layer.input` sorts those by name
+            kwargs = {**made.kwargs}
+            kwargs.pop("return_attention_scores", None)
+            outputs[layer.name] = _Weights(layer)(*made.args, **kwargs)
     if not outputs:
         raise ValueError(
             "`model` must have a layer with `return_attention_scores`. Received: "
@@ -109,6 +111,10 @@ class _Weights(keras.layers.Layer):
         super().__init__()
         self.layer = layer
         self.built = True
+        self.supports_masking = True
 
-    def call(self, *args):
-        return self.layer(*args, return_attention_scores=True)[1]
+    def call(self, *args, **kwargs):
+        return self.layer(*args, return_attention_scores=True, **kwargs)[1]
+
+    def compute_mask(self, *args, **kwargs):
+        return None

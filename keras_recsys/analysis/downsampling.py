@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_recsys.analysis._columns import read_probabilities
 from keras_recsys.layers import ClickProbability
+from keras_recsys.models.behavior._reinforced_model import ReinforcedModel
 
 
 def correct_downsampling(probabilities, negative_rate):
@@ -92,6 +93,8 @@ def shift_bias(model, negative_rate):
 def _head_of(model):
     """The `ClickProbability` whose output is the only one of the model."""
     outputs = getattr(model, "outputs", None) or []
+    if isinstance(model, ReinforcedModel):  # its other output is for training
+        outputs = [model.output["probability"]]
     history = [getattr(output, "_keras_history", None) for output in outputs]
     heads = [x.operation for x in history if x is not None]
     if len(outputs) != 1 or not isinstance(heads[0], ClickProbability):

@@ -126,21 +126,21 @@ def _fitted(name, x, spec, wraps, is_time):
         return x
     if not hasattr(x, "dtype"):
         x = ops.convert_to_tensor(x)
-    if is_time and "int" in spec.dtype:
-        x = _cut_times(x, spec.dtype)
-    narrow = narrow_array(x)
-    if wraps and narrow is not x and np.any(narrow != x):
-        raise ValueError(
-            f"Input {name!r} must hold ids of 32 bits on JAX where a table has "
-            "`out_of_range='mod'`; set `jax.config.update('jax_enable_x64', True)` for "
-            f"larger ones. Received: {x[narrow != x].flat[0]}."
-        )
-    x = narrow
+    ids = spec.dtype in ("int32", "int64")
+    if ids:
+        x = _cut_times(x, spec.dtype) if is_time else x
+        narrow = narrow_array(x)
+        if wraps and narrow is not x and np.any(narrow != x):
+            raise ValueError(
+                f"Input {name!r} must hold ids of 32 bits on JAX where a table has "
+                "`out_of_range='mod'`; set `jax.config.update('jax_enable_x64', True)` "
+                f"for larger ones. Received: {x[narrow != x].flat[0]}."
+            )
+        x = narrow
     try:
         dtype = keras.backend.standardize_dtype(x.dtype)
     except ValueError:
         dtype = str(x.dtype)
-    ids = spec.dtype in ("int32", "int64")
     floats = "float" in dtype
     if not ("int" in dtype or (floats and not (ids and isinstance(x, np.ndarray)))):
         wanted = "ids, integers" if ids else "numbers"
@@ -171,7 +171,8 @@ def _fitted(name, x, spec, wraps, is_time):
 
 def _cut_times(x, dtype):
     """Times, those above the largest number of the integer `dtype` made that one."""
-    largest = np.iinfo(dtype if has_int64() else "int32").max
+    wide = "int64" if has_int64() else "int32"
+    largest = min(np.iinfo(dtype).max, np.iinfo(wide).max)
     if isinstance(x, np.ndarray):
         if x.dtype.kind in "iu" and np.iinfo(x.dtype).max > largest:
             return np.minimum(x, largest)
@@ -181,7 +182,7 @@ def _cut_times(x, dtype):
         x = ops.minimum(x, ops.cast(2.0**62, x.dtype))
     elif "int" not in given or np.iinfo(given).max <= largest:
         return x
-    x = ops.cast(x, "int64")
+    x = ops.cast(x, wide)
     above = x > largest
     if given.startswith("uint"):  # the cast of the largest is negative
         above = ops.logical_or(above, x < 0)

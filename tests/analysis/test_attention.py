@@ -1,9 +1,12 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
+from cases.case_models import answer, make_model, make_rows
+from helpers import array
 
-from keras_recsys.analysis import attention_entropy
-from keras_recsys.layers import DualQueryAttention
+from keras_recsys.analysis import attention_entropy, attention_scores
+from keras_recsys.layers import DualQueryAttention, FullEmbedding, IterativeMemory
 
 
 def entropy_loop(weights):
@@ -69,3 +72,79 @@ def test_of_what_a_layer_returns():
 def test_says_what_weights_were_given(bad):
     with pytest.raises(ValueError, match=rf"`weights` must be finite.*{bad}"):
         attention_entropy([0.5, bad])
+
+
+ROWS = make_rows(5, 4)
+ROWS["history"][3] = 0
+KEPT = ROWS["history"] > 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "part"),
+    [
+        ("sam", {}, "memory"),
+        ("sam", {"use_iterative_walk": False, "num_steps": 0}, "memory"),
+        ("din", {}, "interest"),
+        ("dien", {}, "interest"),
+        ("dien", {"auxiliary_loss_weight": 1.0, "auxiliary_units": (3,)}, "interest"),
+        ("bst", {"num_blocks": 2}, "block_1"),
+    ],
+)
+def test_scores_are_those_of_the_layer(kind, settings, part):
+    model = make_model(kind, **settings)
+    before = answer(model, ROWS)
+    scores = attention_scores(model, ROWS, batch_size=5)
+    layer = model.get_layer(f"{kind}_{part}")
+    assert list(scores) == (
+        ["bst_block_0", "bst_block_1"] if kind == "bst" else [layer.name]
+    )
+    got = scores[layer.name]
+    # The layer, called by hand on what it is given in the model.
+    inputs = [array(x) for x in keras.Model(model.input, layer.input)(ROWS)]
+    if kind == "bst":
+        mask = np.append(KEPT, np.ones((5, 1), bool), axis=1)
+        _, want = layer(inputs[0], mask=mask, return_attention_scores=True)
+        assert got.shape == (5, 2, 5, 5)
+    else:
+        vectors = (
+            inputs[:3] if settings.get("use_iterative_walk") is False else inputs[:2]
+        )
+        _, want = layer(*vectors, value_mask=KEPT, return_attention_scores=True)
+        assert got.shape == ((5, 2, 4) if got.ndim == 3 else (5, 4))
+        kept = KEPT if got.ndim == 2 else np.repeat(KEPT[:, None], 2, axis=1)
+        np.testing.assert_array_equal(got != 0, kept)
+    np.testing.assert_allclose(got, array(want), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(answer(model, ROWS), before)
+
+
+def test_scores_of_several_batches_and_of_a_dataset():
+    model = make_model("din")
+    want = attention_scores(model, ROWS)["din_interest"]
+    assert want.shape == (5, 4)
+    dataset = tf.data.Dataset.from_tensor_slices(ROWS).batch(3)
+    for got in (
+        attention_scores(model, ROWS, batch_size=2),
+        attention_scores(model, dataset),
+    ):
+        np.testing.assert_allclose(got["din_interest"], want, rtol=1e-6)
+
+
+def test_scores_of_an_own_model():
+    """A Keras mask is read, and no order of arguments is presumed."""
+    ids, item = keras.Input((None,), dtype="int32"), keras.Input((3,))
+    events = FullEmbedding(9, 3, mask_zero=True)(ids)
+    memory = IterativeMemory(2, 4, name="memory")
+    model = keras.Model([ids, item], memory(value=events, query=item))
+    rows = [np.array([[1, 0, 5]], "int32"), np.ones((1, 3), "float32")]
+    (got,) = attention_scores(model, rows).values()
+    assert got.shape == (1, 2, 3)
+    assert not got[:, :, 1].any()
+    assert (got[:, :, [0, 2]] > 0).all()
+
+
+def test_says_that_there_is_no_attention():
+    for kind in ("youtube_dnn", "mimn", "fm"):
+        with pytest.raises(
+            ValueError, match=f"`model` must have a layer with.*{kind}_"
+        ):
+            attention_scores(make_model(kind), ROWS)

@@ -12,8 +12,11 @@ from keras_recsys.features import (
 )
 from keras_recsys.models import (
     build_autoint,
+    build_bst,
     build_dcn,
     build_deepfm,
+    build_dien,
+    build_din,
     build_dlrm,
     build_ffm,
     build_fibinet,
@@ -21,8 +24,12 @@ from keras_recsys.models import (
     build_fm,
     build_fnn,
     build_lr,
+    build_mimn,
+    build_sam,
+    build_ubr4ctr,
     build_wide_deep,
     build_xdeepfm,
+    build_youtube_dnn,
 )
 
 # One feature of each kind; `item` and `history` share a table.
@@ -36,6 +43,11 @@ FEATURES = (
     CategoricalFeature("city", 5, out_of_range="oov"),
 )
 
+_HISTORY = {
+    "history": {"history": "item"},
+    "embedding_dim": 4,
+    "hidden_units": (6,),
+}
 # Every public builder, in each of its ways to work; small, to be built quickly.
 BUILDERS = {
     "fibinet_deep": (
@@ -105,7 +117,23 @@ BUILDERS = {
             "hidden_units": (6,),
         },
     ),
+    "sam": (
+        build_sam,
+        {**_HISTORY, "num_passes": 2, "num_steps": 1, "attention_dim": 3},
+    ),
+    "youtube_dnn": (build_youtube_dnn, _HISTORY),
+    "din": (build_din, {**_HISTORY, "attention_units": (3,)}),
+    "dien": (build_dien, {**_HISTORY, "attention_units": (3,)}),
+    "mimn": (build_mimn, {**_HISTORY, "num_slots": 2}),
+    "ubr4ctr": (
+        build_ubr4ctr,
+        {**_HISTORY, "retrieval_units": (3,), "attention_units": (3,), "seed": 1},
+    ),
+    "bst": (build_bst, {**_HISTORY, "num_heads": 2}),
 }
+HISTORY_BUILDERS = [
+    kind for kind, (_, settings) in BUILDERS.items() if "history" in settings
+]
 
 
 def make_model(kind, features=FEATURES, **kwargs):
@@ -113,6 +141,9 @@ def make_model(kind, features=FEATURES, **kwargs):
     build, settings = BUILDERS[kind]
     model = build(features, **{**settings, **kwargs})
     randomize(model, np.random.default_rng(3), scale=0.4)
+    for layer in model.layers:
+        if isinstance(layer, layers.BehaviorRetrieval):
+            layer.score.bias.assign([12.0])  # events are kept, in training too
     return model
 
 
@@ -152,6 +183,18 @@ _PLACES = np.array([[1, 1, 0], [0, 1, 1]], bool)
 # Every public layer, with arguments off their defaults; a tuple of arrays holds the
 # positional arguments of a call.
 LAYERS = {
+    "BehaviorRetrieval": (
+        lambda **kw: layers.BehaviorRetrieval(
+            (3,),
+            num_heads=3,
+            activation="tanh",
+            seed=1,
+            kernel_initializer=keras.initializers.HeNormal(seed=2),
+            kernel_regularizer=keras.regularizers.L2(0.1),
+            **kw,
+        ),
+        (_TARGET, _FIELDS),
+    ),
     "BilinearDense": (
         lambda **kw: layers.BilinearDense(
             3,
@@ -267,6 +310,17 @@ LAYERS = {
         ),
         _FIELDS,
     ),
+    "InterestEvolution": (
+        lambda **kw: layers.InterestEvolution(
+            4,
+            hidden_units=(3,),
+            update="released",
+            kernel_initializer=keras.initializers.HeNormal(seed=2),
+            kernel_regularizer=keras.regularizers.L2(0.1),
+            **kw,
+        ),
+        (_TARGET, _FIELDS),
+    ),
     "IterativeMemory": (
         lambda **kw: layers.IterativeMemory(
             2,
@@ -292,6 +346,15 @@ LAYERS = {
             **kw,
         ),
         (-_TARGET, _TARGET),
+    ),
+    "MemorySlots": (
+        lambda **kw: layers.MemorySlots(
+            2,
+            kernel_initializer=keras.initializers.HeNormal(seed=2),
+            kernel_regularizer=keras.regularizers.L2(0.1),
+            **kw,
+        ),
+        (_TARGET, _FIELDS),
     ),
     "MixedDimensionEmbedding": (
         lambda **kw: layers.MixedDimensionEmbedding(
@@ -354,6 +417,23 @@ LAYERS = {
             1.5,
             activation="sigmoid",
             epsilon=0.01,
+            kernel_initializer=keras.initializers.HeNormal(seed=2),
+            kernel_regularizer=keras.regularizers.L2(0.1),
+            **kw,
+        ),
+        _FIELDS,
+    ),
+    "SelfAttentionBlock": (
+        lambda **kw: layers.SelfAttentionBlock(
+            3,
+            intermediate_dim=5,
+            activation="tanh",
+            projection_activation="relu",
+            use_output_projection=True,
+            pre_norm=False,
+            causal=True,
+            dropout=0.2,
+            seed=1,
             kernel_initializer=keras.initializers.HeNormal(seed=2),
             kernel_regularizer=keras.regularizers.L2(0.1),
             **kw,

@@ -225,7 +225,11 @@ def test_case_43_layers_in_half_precision(name, policy):
     layer = model.get_layer("tried")
     output = model(LAYERS[name][1])
     dtype = keras.backend.standardize_dtype(output.dtype)
-    fixed = {"ClickProbability": "float32", "PaddingMask": "bool"}
+    fixed = {
+        "BehaviorRetrieval": "bool",
+        "ClickProbability": "float32",
+        "PaddingMask": "bool",
+    }
     assert dtype == fixed.get(name, policy.removeprefix("mixed_"))
     assert np.isfinite(array(output)).all()
     assert all(weight.dtype in ("float32", "int32") for weight in layer.weights)
@@ -435,6 +439,11 @@ def fitted_on_a_large_number(build):
         # With "error" a model never asks for XLA.
         *(dataclasses.replace(feature, out_of_range="nan") for feature in PAIR),
     ]
+    if "history" in settings:
+        shared = {"vocab_size": 5, "table": "items", "out_of_range": "nan"}
+        features.append(CategoricalFeature("item", **shared))
+        features.append(SequenceFeature("history", **shared))
+        x |= {"item": x["a"], "history": rng.integers(0, 5, (512, 3))}
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         model = build(features, **settings)

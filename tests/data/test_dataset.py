@@ -3,8 +3,13 @@ import pandas as pd
 import pytest
 import tensorflow as tf
 
-from keras_recsys.data import HashedVocabulary, Vocabulary, make_dataset
-from keras_recsys.features import CategoricalFeature, NumericFeature, SequenceFeature
+from keras_recsys.data import HashedVocabulary, Vocabulary, make_dataset, schema_of
+from keras_recsys.features import (
+    CategoricalFeature,
+    NumericFeature,
+    SequenceFeature,
+    TimeGapFeature,
+)
 
 CITY = CategoricalFeature("city", vocab_size=200)
 PRICE = NumericFeature("price")
@@ -396,3 +401,55 @@ def test_says_which_raw_column_is_wrong():
             make_dataset({"items": column}, [feature], vocabularies={"items": ITEMS})
     with pytest.raises(TypeError, match="'items', its rows end to end, .*'a' at row 1"):
         make_dataset({"items": [[7], ["a"]]}, [feature], vocabularies={"items": ITEMS})
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "float32"])
+def test_times_keep_the_dtype_of_the_feature(dtype):
+    feature = TimeGapFeature("age", dtype=dtype, max_len=2)
+    values = [[2**24, -5], [0, 7]]
+    for column in (np.array(values), np.array(values, "int32"), values):
+        (batch,) = make_dataset({"age": column}, [feature])
+        assert batch["age"].dtype == dtype
+        np.testing.assert_array_equal(batch["age"], values)
+    assert schema_of([feature]) == {"age": f"{dtype}[]"}
+
+
+@pytest.mark.parametrize(
+    ("feature", "column", "error", "message"),
+    [
+        ({}, [[1, 2]] * 2, ValueError, r"'age' must be of shape \(num_rows, 3\)"),
+        ({}, [1, 2], ValueError, r"'age' must be of shape \(num_rows, 3\)"),
+        ({}, [[1, 2, 3], [4]], ValueError, "'age' must hold rows of equal length"),
+        ({}, [[1, 2, None]], ValueError, "'age' must hold no missing value.*row 0"),
+        (
+            {},
+            [[1.5, 2, 3]],
+            TypeError,
+            "'age' must hold whole numbers.*`dtype='float32'`.*1.5 at row 0",
+        ),
+        (
+            {"dtype": "int32"},
+            [[1, 2, 3], [1, 2, 2**31]],
+            ValueError,
+            "must hold times that fit int32.*2147483648 at row 1",
+        ),
+        (
+            {"dtype": "float32"},
+            [[1, 2, np.nan]],
+            ValueError,
+            "'age'.*nan at row 0",
+        ),
+    ],
+)
+def test_says_what_is_wrong_with_times(feature, column, error, message):
+    with pytest.raises(error, match=message):
+        make_dataset({"age": column}, [TimeGapFeature("age", max_len=3, **feature)])
+
+
+def test_times_have_no_vocabulary():
+    with pytest.raises(
+        ValueError, match="must be for a feature of ids.*TimeGapFeature"
+    ):
+        make_dataset(
+            {"age": [[1]]}, [TimeGapFeature("age")], vocabularies={"age": ITEMS}
+        )

@@ -159,7 +159,7 @@ def as_kept(mask, value):
     return ops.cast(mask, dtype)
 
 
-def attend(value, kept, matrix, bias, kernel, offset, activation, normalize):
+def attend(value, mask, matrix, bias, kernel, offset, activation, normalize):
     """Weights a history by a network of one hidden layer of sigmoids, and sums it.
 
         score_j = sigmoid(value_j matrix + bias) kernel + offset
@@ -169,8 +169,9 @@ def attend(value, kept, matrix, bias, kernel, offset, activation, normalize):
     is cheaper, and the rest goes into the weights of the network.
 
     Args:
-        value: Float tensor, `(batch_size, seq_len, dim)`, 0 at padding.
-        kept: Tensor, `(batch_size, seq_len)`, see `as_kept`.
+        value: Float tensor, `(batch_size, seq_len, dim)`.
+        mask: Boolean tensor, `(batch_size, seq_len)`, or `None`. What it leaves out has
+            no effect, NaN included.
         matrix: Tensor, `(batch_size, dim, units)`.
         bias: Tensor, `(batch_size, units)`.
         kernel: Tensor, `(units, 1)`.
@@ -182,6 +183,7 @@ def attend(value, kept, matrix, bias, kernel, offset, activation, normalize):
         Tuple of the sum, `(batch_size, dim)`, and of the weights, `(batch_size,
         seq_len)`, both of float32 at least.
     """
+    kept = as_kept(mask, value)
     wide, dim, units = kept.dtype, value.shape[-1], bias.shape[-1]
     half = ops.cast(kernel, wide) / 2
     offset = ops.cast(offset, wide) + ops.sum(half)
@@ -191,21 +193,27 @@ def attend(value, kept, matrix, bias, kernel, offset, activation, normalize):
     def run(value, kept, matrix, bias, kernel, offset):
         blocks = _blocks(value)
 
-        def forward(block):
-            x = ops.matmul(value[block], matrix[block]) + bias[block][:, None]
+        def forward(block, token=None):
+            items, of_block, real = value[block], matrix[block], kept[block] > 0
+            if token is not None:
+                of_block, real = _after(of_block, token), _after(real, token)
+            if mask is not None:  # block by block, or there were two histories
+                items = without_padding(items, real)
+            x = ops.matmul(items, of_block) + bias[block][:, None]
             hidden = ops.cast(ops.tanh(x), wide)
             scores = ops.squeeze(ops.matmul(hidden, kernel), -1) + offset
-            return hidden, *attention_weights(
-                scores, kept[block], activation, normalize
-            )
+            weights = attention_weights(scores, kept[block], activation, normalize)
+            return items, hidden, *weights
 
         def gradient(*args, upstream=None):
             upstream = args[0] if upstream is None else upstream
             d_pooled, d_returned = upstream[:, :dim], upstream[:, dim:]
             d_value, d_matrix, d_bias, d_kernel, d_offset = [], [], [], [], []
+            row = ops.reshape(kernel, (1, -1))
+            token = upstream
             for block in blocks:
-                hidden, weights, raw, divisor = forward(block)
-                x = ops.cast(value[block], wide)
+                items, hidden, weights, raw, divisor = forward(block, token)
+                x = ops.cast(items, wide)
                 d_weights = ops.squeeze(ops.matmul(x, d_pooled[block][:, :, None]), -1)
                 d_scores = _gradient_of_scores(
                     d_weights + d_returned[block],
@@ -219,18 +227,22 @@ def attend(value, kept, matrix, bias, kernel, offset, activation, normalize):
                 flat = ops.reshape(d_scores, (1, -1))
                 d_kernel.append(ops.matmul(flat, ops.reshape(hidden, (-1, units))))
                 d_offset.append(ops.sum(flat, axis=1))
-                slope = ops.expand_dims(d_scores, -1) * ops.reshape(kernel, (1, 1, -1))
-                d_hidden = (1.0 - hidden * hidden) * slope
-                d_bias.append(ops.sum(d_hidden, axis=1))
-                d_matrix.append(ops.matmul(ops.transpose(x, (0, 2, 1)), d_hidden))
-                back = ops.cast(ops.transpose(matrix[block], (0, 2, 1)), wide)
-                d_x = ops.matmul(d_hidden, back)
+                # The kernel multiplies small tensors, not those of the history.
+                slope = (1.0 - hidden * hidden) * ops.expand_dims(d_scores, -1)
+                token = ops.sum(slope, axis=1)
+                d_bias.append(token * row)
+                d_matrix.append(ops.einsum("bld,blh->bdh", x, slope) * row)
+                back = ops.cast(matrix[block], wide) * row
+                d_x = ops.matmul(slope, ops.transpose(back, (0, 2, 1)))
                 d_x = d_x + ops.expand_dims(weights, -1) * d_pooled[block][:, None]
                 d_value.append(ops.cast(d_x, value.dtype))
+            d_value = ops.concatenate(d_value, axis=0)
+            # What follows from the matrices is the pass before: not yet.
+            d_matrix = _after(ops.concatenate(d_matrix, axis=0), d_value[:1, :1])
             return (
-                ops.concatenate(d_value, axis=0),
+                d_value,
                 ops.zeros_like(kept),
-                ops.cast(ops.concatenate(d_matrix, axis=0), matrix.dtype),
+                ops.cast(d_matrix, matrix.dtype),
                 ops.cast(ops.concatenate(d_bias, axis=0), bias.dtype),
                 ops.reshape(sum(d_kernel), (-1, 1)),
                 sum(d_offset),
@@ -238,13 +250,22 @@ def attend(value, kept, matrix, bias, kernel, offset, activation, normalize):
 
         packed = []
         for block in blocks:
-            _, weights, _, _ = forward(block)
-            pooled = weighted_sum(value[block], weights)
+            items, _, weights, _, _ = forward(block)
+            pooled = weighted_sum(items, weights)
             packed.append(ops.concatenate([pooled, weights], axis=1))
         return ops.concatenate(packed, axis=0), gradient
 
     packed = run(value, kept, matrix / 2, bias / 2, half, offset)
     return packed[:, :dim], packed[:, dim:]
+
+
+def _after(x, token):
+    """`x`, but not before `token` is there.
+
+    TensorFlow runs what it can as early as it can: it would compute all blocks of all
+    passes again at once, as soon as the forward pass is done, and hold them.
+    """
+    return ops.where(ops.sum(token) > 0, x, x)
 
 
 def weighted_sum(value, weights):

@@ -138,9 +138,7 @@ class DualQueryAttention(keras.layers.Layer):
     def call(
         self, query, memory, value, value_mask=None, return_attention_scores=False
     ):
-        value = without_padding(value, value_mask)
-        kept = as_kept(value_mask, value)
-        pooled, weights = self.attend(query, memory, value, kept)
+        pooled, weights = self.attend(query, memory, value, value_mask)
         pooled = ops.cast(pooled, self.compute_dtype)
         return (pooled, weights) if return_attention_scores else pooled
 
@@ -170,22 +168,12 @@ class DualQueryAttention(keras.layers.Layer):
             "kernel_regularizer": keras.regularizers.serialize(self.kernel_regularizer),
         }
 
-    def attend(self, query, memory, value, kept):
-        """What `call` computes of a history whose padding is 0, in float32 at least.
-
-        Args:
-            query: As in `call`.
-            memory: As in `call`.
-            value: As in `call`, 0 at padding.
-            kept: Tensor, `(batch_size, seq_len)`, of float32 at least, 1 for an item
-                and 0 for padding.
-
-        Returns:
-            Tuple of the sum and the weights.
-        """
+    def attend(self, query, memory, value, mask):
+        """The sum and the weights that `call` computes, both of float32 at least."""
         weighting = (self.attention_activation, self.normalize)
         if self.score_mode == "dot":
-            value = ops.cast(value, kept.dtype)
+            kept = as_kept(mask, value)
+            value = ops.cast(without_padding(value, mask), kept.dtype)
             vector = ops.cast(memory, kept.dtype)
             if self.use_target:
                 vector = vector + ops.cast(query, kept.dtype)
@@ -195,7 +183,7 @@ class DualQueryAttention(keras.layers.Layer):
             return weighted_sum(value, weights), weights
         matrix, bias = self.first_layer(query, memory)
         return attend(
-            value, kept, matrix, bias, self.score_kernel, self.score_bias, *weighting
+            value, mask, matrix, bias, self.score_kernel, self.score_bias, *weighting
         )
 
     def first_layer(self, query, memory):

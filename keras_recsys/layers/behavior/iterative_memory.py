@@ -6,11 +6,9 @@ from keras import ops
 from keras_recsys._checks import check_int
 from keras_recsys._initializers import GateBias, clone
 from keras_recsys.layers.behavior._attention import (
-    as_kept,
     check_history,
     linked,
     output_spec,
-    without_padding,
 )
 from keras_recsys.layers.behavior.dual_query_attention import DualQueryAttention
 from keras_recsys.layers.embedding._pooling import pool
@@ -144,13 +142,11 @@ class IterativeMemory(keras.layers.Layer):
         self.gru.build((query_shape[0], dim))
 
     def call(self, query, value, value_mask=None, return_attention_scores=False):
-        value = without_padding(value, value_mask)
-        kept = as_kept(value_mask, value)
         memory = query if self.use_target else pool(value, value_mask, "mean")
         memories, scores = [], []
         for i in range(self.num_passes):
             attention = self.attentions[0 if self.share_pass_weights else i]
-            pooled, weights = attention.attend(query, memory, value, kept)
+            pooled, weights = attention.attend(query, memory, value, value_mask)
             pooled = ops.cast(pooled, self.compute_dtype)
             memory, _ = self.gru(pooled, [memory])
             memories.append(memory)

@@ -150,8 +150,6 @@ class TargetAttention(keras.layers.Layer):
             )
 
     def call(self, query, value, value_mask=None, return_attention_scores=False):
-        value = without_padding(value, value_mask)
-        kept = as_kept(value_mask, value)
         matrix, bias = first_layer(
             query, self.kernels[0], self.biases[0], self.interactions
         )
@@ -159,9 +157,17 @@ class TargetAttention(keras.layers.Layer):
         one_layer = len(self.hidden_units) == 1
         if one_layer and self.activation is keras.activations.sigmoid:
             pooled, weights = attend(
-                value, kept, matrix, bias, self.kernels[1], self.biases[1], *weighting
+                value,
+                value_mask,
+                matrix,
+                bias,
+                self.kernels[1],
+                self.biases[1],
+                *weighting,
             )
         else:
+            value = without_padding(value, value_mask)
+            kept = as_kept(value_mask, value)
             x = self.activation(ops.matmul(value, matrix) + ops.expand_dims(bias, 1))
             for kernel, bias in zip(self.kernels[1:-1], self.biases[1:-1], strict=True):
                 x = self.activation(ops.matmul(x, kernel) + bias)

@@ -153,9 +153,10 @@ def _check_history(history, features):
     """List of pairs of the feature of the history and that of the target.
 
     Raises:
-        TypeError: If `history` is no dict, or names a feature of another kind.
-        ValueError: If it is empty, names no feature, names one twice, or a pair has two
-            tables or lengths differ.
+        TypeError: If `history` is no dict, is empty, or names a feature of another
+            kind.
+        ValueError: If it names no feature, or a target twice, a pair has two tables,
+            features of its table disagree about it, or lengths differ.
     """
     if not isinstance(history, dict) or not history:
         raise TypeError(
@@ -190,7 +191,10 @@ def _check_history(history, features):
                 f"`table={tables[1]!r}`. Received: table {tables[0]!r} for "
                 f"{events.name!r}, {tables[1]!r} for {target.name!r}."
             )
-        check_shared(target, events, tables[1])
+        for feature in features:
+            key = hasattr(feature, "vocab_size") and (feature.table or feature.name)
+            if key == tables[1]:
+                check_shared(target, feature, key)
         pairs.append((events, target))
     targets = [target.name for _, target in pairs]
     lengths = {events.name: events.max_len for events, _ in pairs}

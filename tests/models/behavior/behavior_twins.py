@@ -22,7 +22,7 @@ FEATURES = (
     CategoricalFeature("genre", 6, table="genres"),
     SequenceFeature("liked", 9, table="items", pooling="sqrtn"),
     SequenceFeature("genre_history", 6, table="genres"),
-    TimeGapFeature("age_history", time_unit=60, num_buckets=5),
+    TimeGapFeature("age_history", time_unit=60, num_buckets=5, dtype="int32"),
 )
 FIXED = tuple(
     dataclasses.replace(feature, max_len=4)
@@ -50,10 +50,10 @@ X = {
             [9000, 300, 120, 59],
             [7, 100, 60, -5],
             [480, 0, 479, 119],
-            [2**40, 1, 77, 1],
+            [2**31 - 1, 1, 77, 1],
             [0, 1, 9, 99],
         ],
-        "int64",
+        "int32",
     ),
 }
 AGES = (60, 120, 240, 480)  # the first seconds of buckets 1 to 4
@@ -110,7 +110,10 @@ class Twin:
         return x @ kernel[:, 0]
 
     def _joined(self, item, genre, place=()):
-        (items,), (genres,) = self.weights("fields_items"), self.weights("fields_genres")
+        (items,), (genres,) = (
+            self.weights("fields_items"),
+            self.weights("fields_genres"),
+        )
         return np.concatenate(
             [items[self.x[item][place]], genres[self.x[genre][place]]]
         )

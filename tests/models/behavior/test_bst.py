@@ -76,7 +76,10 @@ def test_the_target_is_the_last_step():
     ("arguments", "message"),
     [
         ({"pooling": "max"}, "`pooling` must be one of 'mean', 'flatten'.*'max'"),
-        ({"pooling": "flatten"}, "`pooling` must be 'mean' where.*no `max_len`.*'flatt"),
+        (
+            {"pooling": "flatten"},
+            "`pooling` must be 'mean' where.*no `max_len`.*'flatt",
+        ),
         ({"num_blocks": 0}, "`num_blocks` must be at least 1.*=0"),
         ({"num_heads": 3}, "`num_heads` must be a divisor of dim, 4.*=3"),
     ],

@@ -50,7 +50,10 @@ def test_equals_the_loop(settings, loop):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"attention_units": ()}, r"`hidden_units` must hold at least one width.*=\(\)"),
+        (
+            {"attention_units": ()},
+            r"`hidden_units` must hold at least one width.*=\(\)",
+        ),
         ({"interactions": ("query",)}, r"`interactions` must be some of.*\('query',\)"),
         ({"attention_activation": "x"}, "`attention_activation` must be one of.*'x'"),
         ({"normalize": "sum"}, "`normalize` must be None.*'sum'"),

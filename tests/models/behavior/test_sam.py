@@ -140,7 +140,9 @@ def test_attention_features_without_steps():
             kernel, bias = twin.weights(f"attention-features_{i}")
             parts += [np.maximum(scores[0, i] @ kernel + bias, 0), memories[0, i]]
         gamma, beta, mean, variance = twin.weights("normalization")
-        return [gamma * (np.concatenate(parts) - mean) / np.sqrt(variance + 1e-3) + beta]
+        return [
+            gamma * (np.concatenate(parts) - mean) / np.sqrt(variance + 1e-3) + beta
+        ]
 
     check_twin(model, interests)
 
@@ -184,7 +186,7 @@ def test_exported_model_reads_times(tmp_path):
     report = serving.export(model, tmp_path / "sam", verbose=False)
     assert report.max_difference < 1e-5
     inputs = report.signatures["serving_default"]["inputs"]
-    assert inputs["age_history"] == ("int64", (None, None))
+    assert inputs["age_history"] == ("int32", (None, None))
     loaded = tf.saved_model.load(report.path)
     served = loaded.signatures["serving_default"]
     got = served(**{name: tf.constant(values) for name, values in X.items()})
@@ -217,7 +219,11 @@ def test_learns_that_the_target_was_seen():
         (FEATURES, {"num_passes": 0}, "`num_passes` must be at least 1.*=0"),
         (FEATURES, {"attention_dim": 0}, "`hidden_dim` must be at least 1.*=0"),
         (FEATURES, {"score_mode": "x"}, "`score_mode` must be one of.*'x'"),
-        (FEATURES, {"attention_features": 2}, "`attention_features` must be None.*`max_"),
+        (
+            FEATURES,
+            {"attention_features": 2},
+            "`attention_features` must be None.*`max_",
+        ),
         (FIXED, {"attention_features": 0}, "`attention_features` must be at.*=0"),
         (
             FIXED,
