@@ -222,6 +222,7 @@ def plain_target_attention():
     class PlainTargetAttention(keras.layers.Layer):
         def __init__(self):
             super().__init__()
+            self.supports_masking = True
             self.network = keras.Sequential(
                 [
                     keras.layers.Dense(80, activation="sigmoid"),
@@ -239,6 +240,9 @@ def plain_target_attention():
             scores = ops.squeeze(self.network(x), -1)
             weights = ops.where(mask, scores, ops.zeros_like(scores))
             return ops.squeeze(ops.matmul(weights[:, None], value), 1)
+
+        def compute_mask(self, *args):
+            return None
 
         def compute_output_shape(self, query_shape, value_shape):
             return query_shape
