@@ -43,8 +43,9 @@ def attention_entropy(weights):
     weights = np.asarray(weights, "float64")
     if not np.isfinite(weights).all() or (weights < 0).any():
         raise ValueError(
-            "`weights` must be finite numbers of at least 0; linear attention has none "
-            f"such. Received: least {weights.min()}, largest {weights.max()}."
+            "`weights` must be finite numbers of at least 0; give the attention "
+            "`attention_activation='sigmoid'` or 'softmax'. "
+            f"Received: least {weights.min()}, largest {weights.max()}."
         )
     total = weights.sum(axis=-1, keepdims=True)
     shares = weights / np.where(total > 0, total, 1.0)
@@ -56,16 +57,21 @@ def attention_entropy(weights):
 def attention_scores(model, inputs, *, batch_size=32):
     """The attention weights of every layer of a model that can return them.
 
+    A layer that is called several times gives the weights of its first call. Models
+    inside the model are not searched.
+
     Args:
         model: A functional `keras.Model`, such as a builder makes.
-        inputs: What the model takes: a dict of arrays, or a dataset of such.
+        inputs: What the model takes: a dict of arrays, or a `tf.data` set of such, or
+            of `(inputs, labels)`.
         batch_size: Positive int, rows in a batch where `inputs` are arrays. Defaults to
             `32`.
 
     Returns:
         Dict from the name of a layer to its weights, an array: `(num_rows, seq_len)`
         for one pass over the history, `(num_rows, num_passes, seq_len)` for several,
-        `(num_rows, num_heads, seq_len, seq_len)` for self-attention.
+        `(num_rows, num_heads, seq_len, seq_len)` for self-attention. Histories of
+        batches of different lengths are filled with 0 on the right.
 
     Raises:
         ValueError: If no layer of the model returns attention weights.
@@ -85,10 +91,9 @@ def attention_scores(model, inputs, *, batch_size=32):
     outputs = {}
     for layer in model.layers:
         if "return_attention_scores" in inspect.signature(layer.call).parameters:
-            made = layer._inbound_nodes[
-                0
-            ].arguments  # `layer.input` sorts those by name
-            kwargs = {**made.kwargs}
+            # What it is first called with; `layer.input` sorts that by name.
+            made = layer._inbound_nodes[0].arguments
+            kwargs = dict(made.kwargs)
             kwargs.pop("return_attention_scores", None)
             outputs[layer.name] = _Weights(layer)(*made.args, **kwargs)
     if not outputs:
@@ -97,7 +102,29 @@ def attention_scores(model, inputs, *, batch_size=32):
             f"layers {[layer.name for layer in model.layers]}."
         )
     reader = NamedModel(model.input, outputs, name=model.name)
-    return reader.predict(inputs, batch_size=batch_size, verbose=0)
+    if not hasattr(inputs, "element_spec"):
+        return reader.predict(inputs, batch_size=batch_size, verbose=0)
+    batches = [
+        reader.predict_on_batch(x[0] if isinstance(x, tuple) else x) for x in inputs
+    ]
+    return {name: _joined([batch[name] for batch in batches]) for name in outputs}
+
+
+def _joined(arrays):
+    """Arrays below each other, shorter rows filled with 0 on the right."""
+    shape = np.max([array.shape for array in arrays], axis=0)
+    return np.concatenate(
+        [
+            np.pad(
+                x,
+                [
+                    (0, 0),
+                    *((0, n - m) for n, m in zip(shape[1:], x.shape[1:], strict=True)),
+                ],
+            )
+            for x in arrays
+        ]
+    )
 
 
 class _Weights(keras.layers.Layer):
@@ -108,7 +135,7 @@ class _Weights(keras.layers.Layer):
     """
 
     def __init__(self, layer):
-        super().__init__()
+        super().__init__(dtype=layer.dtype_policy)
         self.layer = layer
         self.built = True
         self.supports_masking = True

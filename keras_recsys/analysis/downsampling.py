@@ -83,8 +83,7 @@ def shift_bias(model, negative_rate):
     rate = _check_negative_rate(negative_rate)
     head = _head_of(model)
     copy = type(model).from_config(model.get_config())
-    for layer in model.layers:
-        copy.get_layer(layer.name).set_weights(layer.get_weights())
+    copy.set_weights(model.get_weights())
     bias = keras.ops.convert_to_numpy(head.bias).astype("float64")
     copy.get_layer(head.name).bias.assign(bias + math.log(rate))
     return copy

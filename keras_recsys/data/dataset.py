@@ -38,8 +38,8 @@ def make_dataset(
         columns: Dict of arrays, or `pandas.DataFrame`, with one column for each feature
             and no other. A column is of shape `(num_rows,)`, or `(num_rows, seq_len)`
             for a `SequenceFeature`.
-        features: Non-empty sequence of `CategoricalFeature`, `SequenceFeature` and
-            `NumericFeature`.
+        features: Non-empty sequence of `CategoricalFeature`, `SequenceFeature`,
+            `NumericFeature` and `TimeGapFeature`.
         labels: Numbers or booleans of shape `(num_rows,)` or `(num_rows, 1)`, or `None`
             for batches without labels. Defaults to `None`.
         vocabularies: Dict from feature name to the `Vocabulary` or `HashedVocabulary`

@@ -10,7 +10,7 @@ import numpy as np
 
 from keras_recsys._checks import check_choice, check_int
 from keras_recsys.data._columns import INT64, as_numpy, is_missing
-from keras_recsys.features import check_features
+from keras_recsys.features import NumericFeature, TimeGapFeature, check_features
 
 GROWTH = 1.25  # a bucket is padded by a fifth at the very most, by a tenth on average
 PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -23,6 +23,7 @@ def make_ranking_dataset(
     item="item",
     time="time",
     attributes=(),
+    context=(),
     features=None,
     max_len=100,
     min_len=0,
@@ -73,6 +74,9 @@ def make_ranking_dataset(
         attributes: Further ids of an item, from 1, such as its genre: a sequence of
             names of columns, each with one value an item; or a dict from name to a
             table, an array of shape `(num_ids,)` indexed by item id. Defaults to `()`.
+        context: Names of columns that say something about the moment or the user, such
+            as an hour or a country: integers or floats, of which a negative has those
+            of its positive. Defaults to `()`.
         features: Optional sequence of the features of a model: batches then hold their
             inputs alone, in their dtypes, and histories of a feature with a `max_len`,
             which is that of the dataset, are all that long. Defaults to `None`, all
@@ -100,8 +104,9 @@ def make_ranking_dataset(
 
     Returns:
         A `tf.data.Dataset` of known length. Its elements are pairs `(inputs, labels)`.
-        `inputs` is a dict of the user ids, target item ids and target attributes under
-        the names of their columns, of shape `(batch_size,)`; and of the histories, of
+        `inputs` is a dict of the user ids, target item ids, target attributes and
+        context under the names of their columns, of shape `(batch_size,)`; and of the
+        histories, of
         shape `(batch_size, seq_len)`: `"{item}_history"`, `"{attribute}_history"` for
         each attribute, and `"time_gap_history"`, the time from the event to the target,
         int64, in the unit of the log or, for datetimes, in whole seconds. They are
@@ -145,7 +150,7 @@ def make_ranking_dataset(
     if seed is not None:
         seed = check_int("seed", seed, minimum=0)
     boundaries = _check_boundaries(boundaries, max_len)
-    names = _check_names(log, user, item, time, attributes)
+    names = _check_names(log, user, item, time, attributes, context)
     users, items, times, columns = _read_log(log, user, item, time, attributes, names)
     per_second = 1
     in_range = _in_range(times, start, end)
@@ -164,6 +169,10 @@ def make_ranking_dataset(
             tables[name] = _table_of_column(name, columns[name], item, items)
         else:
             tables[name] = _table_of_array(name, attributes[name], events.item_ids)
+    moments = {
+        name: _read_context(f"Column {name!r}", log[name], len(users))[events.rows]
+        for name in context
+    }
     samples = _choose_positives(
         events, in_range[events.rows], max_len, min_len, boundaries
     )
@@ -185,7 +194,14 @@ def make_ranking_dataset(
             f"Received: batch_size={batch_size!r}."
         )
     gather = _make_gather(
-        events, samples, complement, tables, (user, item), num_negatives, per_second
+        events,
+        samples,
+        complement,
+        tables,
+        moments,
+        (user, item),
+        num_negatives,
+        per_second,
     )
     dataset = _batches(
         gather, samples, num_negatives, batch_size, shuffle, seed, drop_remainder
@@ -195,7 +211,8 @@ def make_ranking_dataset(
     largest = {name: int(table.max()) for name, table in tables.items()}
     largest |= {f"{name}_history": size for name, size in largest.items()}
     largest[user] = int(events.user_ids.max())
-    return _only(dataset, check_features(features), largest, max_len)
+    largest |= {name: column.max().item() for name, column in moments.items()}
+    return _only(dataset, check_features(features), largest, context, max_len)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -261,7 +278,7 @@ def _check_boundaries(boundaries, max_len):
     return np.array(lengths, "int64")
 
 
-def _check_names(log, user, item, time, attributes):
+def _check_names(log, user, item, time, attributes, context):
     """Returns the names of the attributes."""
     is_frame = hasattr(log, "columns") and hasattr(log, "keys")
     if not is_frame and not isinstance(log, collections.abc.Mapping):
@@ -276,9 +293,19 @@ def _check_names(log, user, item, time, attributes):
             "`attributes` must be a sequence of names or a dict from name to table. "
             f"Received: attributes={attributes!r}."
         )
+    if isinstance(context, str):
+        raise TypeError(
+            f"`context` must be a sequence of names. Received: context={context!r}."
+        )
     names = list(attributes)
-    used = [user, item, time, *names]
+    used = [user, item, time, *names, *context]
     used += [f"{name}_history" for name in (item, "time_gap", *names)]
+    for name in used:
+        if not isinstance(name, str):
+            raise TypeError(
+                "`user`, `item`, `time` and `attributes` must be strings, names of "
+                f"inputs. Received: {name!r}."
+            )
     twice = sorted({str(name) for name in used if used.count(name) > 1})
     if twice:
         raise ValueError(
@@ -289,6 +316,7 @@ def _check_names(log, user, item, time, attributes):
     wanted = {"user": user, "item": item, "time": time}
     tables = isinstance(attributes, collections.abc.Mapping)
     columns = [] if tables else [("attributes", name) for name in names]
+    columns += [("context", name) for name in context]
     for argument, name in (*wanted.items(), *columns):
         if name not in given:
             raise ValueError(
@@ -339,6 +367,26 @@ def _as_vector(what, column):
     ):
         array = np.array(array.tolist())
     return array
+
+
+def _read_context(what, column, num_events):
+    """Integers as int32 or int64, floats as float32."""
+    array = _as_vector(what, column)
+    if array.dtype.kind not in "iuf" or len(array) != num_events:
+        raise TypeError(
+            f"{what} must hold a number for each of {num_events} rows; encode raw "
+            "values with a keras_recsys.data.Vocabulary. "
+            f"Received: {len(array)} of dtype {array.dtype}."
+        )
+    if array.dtype.kind == "f":
+        if not np.isfinite(array).all():
+            raise ValueError(
+                f"{what} must hold finite numbers. Received: a NaN or inf."
+            )
+        return array.astype("float32")
+    array = array.astype("int64")
+    fits = array.min(initial=0) >= -(2**31) and array.max(initial=0) < 2**31
+    return array.astype("int32") if fits else array
 
 
 def _first_of(array):
@@ -397,16 +445,31 @@ def _in_range(times, start, end):
     bound = _datetime_bound if times.dtype.kind == "M" else _number_bound
     start = None if start is None else bound("start", start)
     end = None if end is None else bound("end", end)
-    if start is not None and end is not None and not start < end:
+    if start is not None and end is not None and _at_least(np.array([start]), end)[0]:
         raise ValueError(
             f"`start` must be before `end`. Received: start={start!r}, end={end!r}."
         )
     inside = np.ones(len(times), bool)
     if start is not None:
-        inside &= times >= start
+        inside &= _at_least(times, start)
     if end is not None:
-        inside &= times < end
+        inside &= ~_at_least(times, end)
     return inside
+
+
+def _at_least(times, bound):
+    """Whether each time is at the bound or after it.
+
+    NumPy brings datetimes to the finer unit, in which a far bound has no place: there
+    the years decide.
+    """
+    if times.dtype.kind == "M":
+        first, last, year = (
+            x.astype("datetime64[Y]") for x in (times.min(), times.max(), bound)
+        )
+        if year > last or year < first:
+            return np.full(len(times), year < first)
+    return times >= bound
 
 
 def _number_bound(name, value):
@@ -547,7 +610,9 @@ def _narrow(ids):
     return ids.astype("int32") if ids.max() <= np.iinfo("int32").max else ids
 
 
-def _make_gather(events, samples, complement, tables, names, num_negatives, per_second):
+def _make_gather(
+    events, samples, complement, tables, moments, names, num_negatives, per_second
+):
     """Returns the function from sample numbers and a seed to a batch.
 
     Sample `i` is of positive `i // (1 + num_negatives)`, and is its negative number
@@ -573,6 +638,7 @@ def _make_gather(events, samples, complement, tables, names, num_negatives, per_
         item_columns = {
             name: tf.constant(_narrow(table)) for name, table in tables.items()
         }
+        moments = {name: tf.constant(column) for name, column in moments.items()}
         positive_event = tf.constant(samples.event, position)
         positive_begin = tf.constant(samples.begin, position)
         positive_length = tf.constant(samples.length, position)
@@ -602,6 +668,8 @@ def _make_gather(events, samples, complement, tables, names, num_negatives, per_
         for (name, column), values in zip(item_columns.items(), histories, strict=True):
             inputs[name] = tf.gather(column, target)
             inputs[f"{name}_history"] = tf.cast(values, column.dtype)
+        for name, column in moments.items():
+            inputs[name] = tf.gather(column, event)
         gaps = tf.gather(log_rows, event)[:, -1:] - times
         gaps = tf.cast(tf.where(is_event, gaps, 0), "int64")
         inputs["time_gap_history"] = gaps // per_second if per_second > 1 else gaps
@@ -610,13 +678,14 @@ def _make_gather(events, samples, complement, tables, names, num_negatives, per_
     return gather
 
 
-def _only(dataset, features, largest, max_len):
+def _only(dataset, features, largest, context, max_len):
     """The inputs of some features, in their dtypes and lengths.
 
     Args:
         dataset: Dataset of all inputs.
         features: Tuple of features.
         largest: Dict from the name of an input of ids to the largest one.
+        context: Names of the columns of context.
         max_len: The longest history.
     """
     import tensorflow as tf
@@ -625,19 +694,40 @@ def _only(dataset, features, largest, max_len):
     for feature in features:
         if feature.name not in known:
             raise ValueError(
-                f"`features` must have names of inputs, {list(known)}. "
-                f"Received: {feature.name!r}."
+                f"`features` must have names of inputs, {list(known)}; `context` and "
+                f"`attributes` make more of them. Received: {feature.name!r}."
             )
         if known[feature.name].shape.rank != 1 + len(feature.shape):
             raise TypeError(
                 "`features` must have a SequenceFeature or TimeGapFeature for each "
                 f"history, and others for targets. Received: {feature!r}."
             )
+        if isinstance(feature, TimeGapFeature) != (feature.name == "time_gap_history"):
+            raise TypeError(
+                "`features` must have a TimeGapFeature for 'time_gap_history' and for "
+                f"nothing else. Received: {feature!r}."
+            )
+        is_number = isinstance(feature, NumericFeature)
+        if is_number and feature.name not in context:
+            raise TypeError(
+                "`features` must hold no NumericFeature for an input of ids. "
+                f"Received: {feature!r}."
+            )
+        if not is_number and not known[feature.name].dtype.is_integer:
+            raise TypeError(
+                "`features` must have a NumericFeature for floats. "
+                f"Received: {feature!r}."
+            )
         size = getattr(feature, "vocab_size", math.inf)
         if largest.get(feature.name, 0) >= size and feature.out_of_range == "error":
             raise ValueError(
                 f"`vocab_size` of feature {feature.name!r} must be above its largest "
                 f"id, {largest[feature.name]}. Received: vocab_size={size!r}."
+            )
+        if feature.dtype == "int32" and largest.get(feature.name, 0) > 2**31 - 1:
+            raise ValueError(
+                f"`dtype` of feature {feature.name!r} must be 'int64' for its largest "
+                f"id, {largest[feature.name]}. Received: dtype='int32'."
             )
         if feature.shape and feature.shape[0] not in (None, max_len):
             raise ValueError(
@@ -648,7 +738,10 @@ def _only(dataset, features, largest, max_len):
     def choose(inputs, labels):
         chosen = {}
         for feature in features:
-            x = tf.cast(inputs[feature.name], feature.dtype)
+            x = inputs[feature.name]
+            if feature.dtype == "int32":  # a gap beyond it is in the last bucket
+                x = tf.minimum(x, tf.cast(2**31 - 1, x.dtype))
+            x = tf.cast(x, feature.dtype)
             if feature.shape and feature.max_len is not None:
                 x = tf.pad(x, [[0, 0], [0, max_len - tf.shape(x)[1]]])
                 x = tf.ensure_shape(x, (None, max_len))

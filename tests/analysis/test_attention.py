@@ -5,8 +5,10 @@ import tensorflow as tf
 from cases.case_models import answer, make_model, make_rows
 from helpers import array
 
+from keras_recsys import CategoricalFeature, SequenceFeature
 from keras_recsys.analysis import attention_entropy, attention_scores
 from keras_recsys.layers import DualQueryAttention, FullEmbedding, IterativeMemory
+from keras_recsys.models import build_sam
 
 
 def entropy_loop(weights):
@@ -148,3 +150,28 @@ def test_says_that_there_is_no_attention():
             ValueError, match=f"`model` must have a layer with.*{kind}_"
         ):
             attention_scores(make_model(kind), ROWS)
+
+
+def test_scores_of_batches_of_different_lengths_are_filled():
+    features = [
+        CategoricalFeature("item", 9),
+        SequenceFeature("item_history", 9, table="item"),
+    ]
+    model = build_sam(features, history={"item_history": "item"}, num_passes=2)
+    rows = [
+        ({"item": np.array([3]), "item_history": np.array([history])}, np.ones((1, 1)))
+        for history in ([5, 8, 2], [7])
+    ]
+    spec = {
+        "item": tf.TensorSpec((None,), "int64"),
+        "item_history": tf.TensorSpec((None, None), "int64"),
+    }
+    dataset = tf.data.Dataset.from_generator(
+        lambda: iter(rows), output_signature=(spec, tf.TensorSpec((None, 1)))
+    )
+    got = attention_scores(model, dataset)["sam_memory"]
+    assert got.shape == (2, 2, 3)
+    for row, (inputs, _) in zip(got, rows, strict=True):
+        want = attention_scores(model, inputs)["sam_memory"][0]
+        np.testing.assert_allclose(row[:, : want.shape[1]], want, rtol=1e-6)
+        assert not row[:, want.shape[1] :].any()

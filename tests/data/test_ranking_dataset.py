@@ -10,6 +10,7 @@ import tensorflow as tf
 from keras_recsys.data import load_movielens, make_ranking_dataset
 from keras_recsys.features import (
     CategoricalFeature,
+    NumericFeature,
     SequenceFeature,
     TimeGapFeature,
     embed_fields,
@@ -617,3 +618,64 @@ def test_says_which_feature_does_not_fit(feature, message):
     log = {"user": [1, 1], "item": [5, 6], "time": [10, 20]}
     with pytest.raises((TypeError, ValueError), match=message):
         make_ranking_dataset(log, features=[feature], max_len=4, num_negatives=0)
+
+
+def test_context_is_that_of_the_target_event():
+    log = {
+        "user": [1, 1, 2],
+        "item": [5, 3, 4],
+        "time": [10, 20, 10],
+        "hour": [7, 8, 9],
+        "price": [0.5, 1.5, 2.5],
+    }
+    features = [
+        CategoricalFeature("hour", 10),
+        NumericFeature("price"),
+        CategoricalFeature("item", 6),
+    ]
+    options = {"context": ("hour", "price"), "features": features, "seed": 0}
+    (inputs, labels), *_ = make_ranking_dataset(log, **options)
+    # By length of the history: the first events of both users, then the second of one;
+    # each with a negative behind it.
+    np.testing.assert_array_equal(labels[:, 0], [1, 0, 1, 0, 1, 0])
+    np.testing.assert_array_equal(inputs["hour"], [7, 7, 9, 9, 8, 8])
+    np.testing.assert_array_equal(inputs["price"], [0.5, 0.5, 2.5, 2.5, 1.5, 1.5])
+    assert inputs["price"].dtype == "float32"
+    for column, message in (
+        (["a", "b", "c"], "encode raw values with a keras_recsys.data.Vocabulary"),
+        ([0.5, 1.5], "a number for each of 3 rows.*2 of dtype"),
+    ):
+        with pytest.raises((TypeError, ValueError), match=message):
+            make_ranking_dataset({**log, "hour": column}, context=["hour"])
+    with pytest.raises(TypeError, match="NumericFeature for floats.*'price'"):
+        make_ranking_dataset(
+            log, context=["price"], features=[CategoricalFeature("price", 9)]
+        )
+
+
+@pytest.mark.parametrize(
+    ("bounds", "want"),
+    [
+        ({"end": "9999-01-01"}, [1, 2, 3]),
+        ({"start": "1500-01-01", "end": datetime.datetime(3000, 1, 1)}, [1, 2, 3]),
+        ({"start": "2024-01-02", "end": "9999-01-01"}, [2, 3]),
+    ],
+)
+def test_bounds_that_nanoseconds_cannot_hold(bounds, want):
+    times = np.array(["2024-01-01", "2024-01-02", "2024-01-03"], "datetime64[ns]")
+    log = {"user": [1, 1, 1], "item": [1, 2, 3], "time": times}
+    inputs, _ = next(iter(make_ranking_dataset(log, num_negatives=0, **bounds)))
+    np.testing.assert_array_equal(inputs["item"], want)
+    with pytest.raises(ValueError, match="no such event"):
+        make_ranking_dataset(log, num_negatives=0, start="3000-01-01")
+
+
+def test_nothing_wraps_in_int32():
+    log = {"user": [1, 1], "item": [2**32 + 1, 3], "time": [0, 3 * 10**9]}
+    gap = TimeGapFeature("time_gap_history", dtype="int32")
+    options = {"num_negatives": 0, "min_len": 1}
+    inputs, _ = next(iter(make_ranking_dataset(log, features=[gap], **options)))
+    np.testing.assert_array_equal(inputs["time_gap_history"], [[2**31 - 1]])
+    item = CategoricalFeature("item", 7, out_of_range="zero")
+    with pytest.raises(ValueError, match="must be 'int64' for its largest id, 42949"):
+        make_ranking_dataset(log, features=[item], **options)

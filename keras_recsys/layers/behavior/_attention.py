@@ -55,7 +55,11 @@ def check_weighting(attention_activation, normalize):
     check_choice("attention_activation", attention_activation, ATTENTION_ACTIVATIONS)
     if normalize is None:
         return
-    check_choice("normalize", normalize, ATTENTION_NORMALIZATIONS)
+    if normalize not in ATTENTION_NORMALIZATIONS:
+        raise ValueError(
+            "`normalize` must be None, 'sum' or 'sqrt_len'. "
+            f"Received: normalize={normalize!r}."
+        )
     if attention_activation == "softmax" or (
         attention_activation == "linear" and normalize == "sum"
     ):
@@ -80,7 +84,8 @@ def without_padding(value, mask):
     """The history with 0 where the mask is `False`, so that no NaN is left there."""
     if mask is None:
         return value
-    return ops.where(ops.expand_dims(mask, -1), value, ops.zeros_like(value))
+    mask = ops.expand_dims(_checked(mask, value), -1)
+    return ops.where(mask, value, ops.zeros_like(value))
 
 
 def softmax(scores):
@@ -156,7 +161,24 @@ def as_kept(mask, value):
     dtype = wide_dtype(keras.backend.standardize_dtype(value.dtype))
     if mask is None:
         return ops.ones_like(value[:, :, 0], dtype=dtype)
-    return ops.cast(mask, dtype)
+    return ops.cast(_checked(mask, value), dtype)
+
+
+def _checked(mask, value):
+    """The mask as booleans.
+
+    Raises:
+        ValueError: If it is not known to be of the shape of the history.
+    """
+    shapes = tuple(mask.shape), tuple(value.shape[:2])
+    if len(shapes[0]) != 2 or any(
+        None not in pair and pair[0] != pair[1] for pair in zip(*shapes, strict=True)
+    ):
+        raise ValueError(
+            "`value_mask` must be of shape (batch_size, seq_len), that of `value` "
+            f"without its last axis, {shapes[1]}. Received: shape {shapes[0]}."
+        )
+    return ops.cast(mask, "bool")
 
 
 def attend(value, mask, matrix, bias, kernel, offset, activation, normalize):
@@ -255,7 +277,10 @@ def attend(value, mask, matrix, bias, kernel, offset, activation, normalize):
             packed.append(ops.concatenate([pooled, weights], axis=1))
         return ops.concatenate(packed, axis=0), gradient
 
-    packed = run(value, kept, matrix / 2, bias / 2, half, offset)
+    # One row for each sample also where one query stands for all.
+    zeros = ops.zeros_like(kept[:, :1], dtype=value.dtype)
+    matrix, bias = matrix / 2 + ops.expand_dims(zeros, -1), bias / 2 + zeros
+    packed = run(value, kept, matrix, bias, half, offset)
     return packed[:, :dim], packed[:, dim:]
 
 

@@ -140,9 +140,9 @@ class BehaviorRetrieval(keras.layers.Layer):
             drawn = keras.random.uniform(
                 ops.shape(logits), dtype=logits.dtype, seed=self.seed_generator
             )
-            kept = drawn < probabilities
+            kept = ops.logical_not(drawn >= probabilities)
         else:
-            kept = logits >= 0
+            kept = ops.logical_not(logits < 0)  # a NaN is kept, and goes on
         if value_mask is not None:
             kept = ops.logical_and(kept, value_mask)
         outputs = [kept]

@@ -224,7 +224,9 @@ class InterestEvolution(keras.layers.Layer):
         if negatives is not None:
             self._check_negatives(value.shape, negatives.shape)
             kept = as_kept(value_mask, value)
-            pairs = kept[:, :-1] * kept[:, 1:]
+            # Padding between two items holds the state of the first.
+            before = ops.minimum(ops.cumsum(kept, axis=1)[:, :-1], 1.0)
+            pairs = before * kept[:, 1:]
             if negatives_mask is not None:
                 pairs = pairs * as_kept(negatives_mask, value)[:, 1:]
                 negatives = without_padding(negatives, negatives_mask)

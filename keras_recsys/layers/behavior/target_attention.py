@@ -104,12 +104,12 @@ class TargetAttention(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.hidden_units = tuple(check_int("hidden_units", n) for n in hidden_units)
-        if not self.hidden_units:
+        if not isinstance(hidden_units, (list, tuple)) or not hidden_units:
             raise ValueError(
-                "`hidden_units` must hold at least one width. "
+                "`hidden_units` must be a sequence of at least one width. "
                 f"Received: hidden_units={hidden_units!r}."
             )
+        self.hidden_units = tuple(check_int("hidden_units", n) for n in hidden_units)
         self.interactions = tuple(interactions)
         if (
             list(self.interactions) != [x for x in INTERACTIONS if x in interactions]

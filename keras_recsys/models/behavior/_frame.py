@@ -1,6 +1,7 @@
 """The frame of click models that read a history."""
 
 import keras
+from keras import ops
 
 from keras_recsys import layers
 from keras_recsys.features import (
@@ -119,8 +120,12 @@ class BehaviorModel(ClickModel):
         table, ids = self.tables[key], self.inputs[feature.name]
         if not isinstance(table, IdEmbedding):
             return table(ids)
-        mask = self.mask if isinstance(feature, SequenceFeature) else None
-        return table(ids, source=feature.name, padding_mask=mask)
+        if not isinstance(feature, SequenceFeature):
+            return table(ids, source=feature.name)
+        if feature is not self.pairs[0][0]:  # whose padding is the mask
+            padded = PaddedIds(name=f"{self.name}_fields_{feature.name}-padded")
+            ids = padded(ids, self.mask)
+        return table(ids, source=feature.name, padding_mask=self.mask)
 
     def _encoded(self, items, num_positions):
         """Items of the history, with vectors for how long ago and how many ago."""
@@ -146,7 +151,36 @@ class BehaviorModel(ClickModel):
             parts.append(positions(self.mask))
         if len(parts) == 1:
             return items
-        return keras.layers.Add(name=f"{self.name}_history-encoding")(parts)
+        return SumOfEvents(name=f"{self.name}_history-encoding")(parts)
+
+
+@keras.saving.register_keras_serializable(package="keras_recsys")
+class PaddedIds(keras.layers.Layer):
+    """Ids with 0 where the mask of the history is `False`."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.autocast = False
+
+    def call(self, inputs, mask):
+        return ops.where(mask, inputs, ops.zeros_like(inputs))
+
+    def compute_output_spec(self, inputs, mask):
+        return keras.KerasTensor(inputs.shape, dtype=inputs.dtype)
+
+
+@keras.saving.register_keras_serializable(package="keras_recsys")
+class SumOfEvents(keras.layers.Layer):
+    """A sum of histories that must have one length: nothing is broadcast."""
+
+    def call(self, inputs):
+        total, *others = inputs
+        for other in others:
+            total = total + ops.reshape(other, ops.shape(total))
+        return total
+
+    def compute_output_shape(self, input_shape):
+        return tuple(input_shape[0])
 
 
 def _check_history(history, features):

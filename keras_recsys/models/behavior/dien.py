@@ -55,7 +55,9 @@ def build_dien(
             `"paper"`.
         auxiliary_loss_weight: Float of at least 0, weight of a loss by which the states
             learn to tell the next event from another one: that of the row before in the
-            batch, at the same place. Defaults to `0.0`, no such loss.
+            batch, at the same place, if it is another one: give batches in which rows
+            of different users are neighbours, as `shuffle=True` does. The loss that
+            `fit` and `evaluate` report includes it. Defaults to `0.0`, no such loss.
         auxiliary_units: Widths of the network of that loss. Defaults to `(100, 50)`.
         hidden_units: Widths of the hidden layers of the head. Defaults to `(64, 32)`.
         activation: Activation of these layers. Defaults to `"relu"`.
@@ -117,10 +119,12 @@ def build_dien(
 
 @keras.saving.register_keras_serializable(package="keras_recsys")
 class RowBefore(keras.layers.Layer):
-    """The history of the row before in the batch, and its mask."""
+    """The history of the row before in the batch, and where it is another event."""
 
     def call(self, value, mask):
-        return ops.roll(value, 1, axis=0), ops.roll(mask, 1, axis=0)
+        before = ops.roll(value, 1, axis=0)
+        other = ops.any(before != value, axis=-1)
+        return before, ops.logical_and(ops.roll(mask, 1, axis=0), other)
 
     def compute_output_spec(self, value, mask):
         return (

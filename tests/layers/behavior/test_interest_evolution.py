@@ -251,8 +251,12 @@ def loss_loop(layer, query, value, negatives, mask):
     rest = weights[:6] + weights[8 : -len(layers)]
     states = evolution_loop(query, value, rest, mask)[2]
     losses = []
-    for b, t in np.argwhere(mask[:, :-1] & mask[:, 1:]):
-        for item, real in ((value[b, t + 1], True), (negatives[b, t + 1], False)):
+    for b, row in enumerate(mask):
+        real_steps = np.flatnonzero(row)
+        pairs = zip(real_steps[:-1], real_steps[1:], strict=True)
+        for t, item, real in (
+            (t, of[b, n], of is value) for t, n in pairs for of in (value, negatives)
+        ):
             x = np.concatenate([states[b, t], item])
             share = sigmoid(mlp(x, first, first_bias, layers))
             losses.append(-np.log(share if real else 1 - share))

@@ -320,3 +320,20 @@ def test_says_what_type_was_given():
 def test_says_what_shapes_were_given(shapes):
     with pytest.raises(ValueError, match=r"`TargetAttention` takes.*value_shape=\("):
         TargetAttention().build(*shapes)
+
+
+@pytest.mark.parametrize("seq_len", [5, 70])
+def test_one_query_stands_for_all_rows(seq_len):
+    rng = np.random.default_rng(0)
+    value = rng.normal(size=(11, seq_len, 3)).astype("float32")
+    query = rng.normal(size=(1, 3)).astype("float32")
+    layer = TargetAttention((4,))
+    want = array(layer(np.repeat(query, 11, axis=0), value))
+    np.testing.assert_allclose(array(layer(query, value)), want, rtol=1e-5, atol=1e-6)
+
+
+def test_says_what_mask_was_given():
+    value = np.ones((2, 5, 3), "float32")
+    for shape in [(2, 1), (1, 5), (2, 4), (2, 5, 1)]:
+        with pytest.raises(ValueError, match=r"`value_mask` must be of shape"):
+            TargetAttention((4,))(value[:, 0], value, value_mask=np.ones(shape, bool))

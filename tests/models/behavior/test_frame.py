@@ -377,3 +377,50 @@ def test_times_without_a_history_are_refused(build):
     ]
     with pytest.raises(TypeError, match="no TimeGapFeature where there is no history"):
         build(features)
+
+
+def test_nothing_is_broadcast_along_a_history():
+    features = [
+        CategoricalFeature("item", 9, table="item"),
+        SequenceFeature("history", 9, table="item"),
+        TimeGapFeature("gap"),
+    ]
+    model = build_sam(features, history={"history": "item"}, embedding_dim=4)
+    for gaps, history in (([[9, 9, 9]], [[1]]), ([[9]], [[1, 2, 3]])):
+        rows = {
+            "item": np.array([1]),
+            "history": np.array(history),
+            "gap": np.array(gaps, "int32" if BACKEND == "jax" else "int64"),
+        }
+        with pytest.raises(Exception, match="(?i)reshape|shape"):
+            model(rows)
+
+
+def test_ids_under_the_padding_of_a_second_column_have_no_effect():
+    features = [
+        CategoricalFeature("item", 9, table="item"),
+        SequenceFeature("history", 9, table="item"),
+        CategoricalFeature("genre", 5, table="genre"),
+        SequenceFeature("genres", 5, table="genre"),
+    ]
+    pairs = {"history": "item", "genres": "genre"}
+    model = build_din(features, history=pairs, embedding_dim=4)
+    rows = {"item": [1], "genre": [2], "history": [[1, 0, 3]], "genres": [[1, 0, 2]]}
+    rows = {name: np.array(x) for name, x in rows.items()}
+    want = array(model(rows)["probability"])
+    rows["genres"][0, 1] = 99
+    np.testing.assert_array_equal(array(model(rows)["probability"]), want)
+
+
+@pytest.mark.parametrize("name", sorted(BUILDERS))
+def test_a_nan_of_the_history_is_not_swallowed(name):
+    shared = {"table": "item", "out_of_range": "nan"}
+    features = [
+        CategoricalFeature("item", 9, **shared),
+        SequenceFeature("history", 9, **shared),
+    ]
+    build = getattr(models, f"build_{name.removeprefix('build_')}")
+    model = build(features, history={"history": "item"}, embedding_dim=8)
+    rows = {"item": np.array([1, 1]), "history": np.array([[1, 99, 0], [1, 2, 0]])}
+    got = array(model(rows)["probability"])[:, 0]
+    np.testing.assert_array_equal(np.isnan(got), [True, False])
