@@ -5,8 +5,8 @@ rows, the kernel of its first layer makes one small matrix and one bias a sample
 this layer is one batched matrix product for all items.
 
 TensorFlow keeps every intermediate of a history for the backward pass. `attend` keeps
-nothing but the weights: it goes through the samples in blocks, and computes a block
-again where its gradient is needed.
+nothing but the weights: its backward pass goes through the samples in blocks, and
+computes each again.
 """
 
 import keras
@@ -213,8 +213,6 @@ def attend(value, mask, matrix, bias, kernel, offset, activation, normalize):
     # One output, since a custom gradient on torch has no more.
     @ops.custom_gradient
     def run(value, kept, matrix, bias, kernel, offset):
-        blocks = _blocks(value)
-
         def forward(block, token=None):
             items, of_block, real = value[block], matrix[block], kept[block] > 0
             if token is not None:
@@ -233,7 +231,7 @@ def attend(value, mask, matrix, bias, kernel, offset, activation, normalize):
             d_value, d_matrix, d_bias, d_kernel, d_offset = [], [], [], [], []
             row = ops.reshape(kernel, (1, -1))
             token = upstream
-            for block in blocks:
+            for block in _blocks(value):
                 items, hidden, weights, raw, divisor = forward(block, token)
                 x = ops.cast(items, wide)
                 d_weights = ops.squeeze(ops.matmul(x, d_pooled[block][:, :, None]), -1)
@@ -270,12 +268,9 @@ def attend(value, mask, matrix, bias, kernel, offset, activation, normalize):
                 sum(d_offset),
             )
 
-        packed = []
-        for block in blocks:
-            items, _, weights, _, _ = forward(block)
-            pooled = weighted_sum(items, weights)
-            packed.append(ops.concatenate([pooled, weights], axis=1))
-        return ops.concatenate(packed, axis=0), gradient
+        items, _, weights, _, _ = forward(slice(None))
+        pooled = weighted_sum(items, weights)
+        return ops.concatenate([pooled, weights], axis=1), gradient
 
     # One row for each sample also where one query stands for all.
     zeros = ops.zeros_like(kept[:, :1], dtype=value.dtype)
