@@ -39,7 +39,6 @@ COST_CASES = (
     "flat_*",
     "*_vs_softmax_*",
     "sam_vs_din_*",
-    "sam_vs_factored_din_*",
     "exponent_*",
     "over_limit_*",
     "input_share_*",

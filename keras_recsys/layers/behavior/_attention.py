@@ -273,7 +273,8 @@ def attend(value, mask, matrix, bias, kernel, offset, activation, normalize):
         return ops.concatenate([pooled, weights], axis=1), gradient
 
     # One row for each sample also where one query stands for all.
-    zeros = ops.zeros_like(kept[:, :1], dtype=value.dtype)
+    zeros = ops.sum(ops.zeros_like(kept[:, :1]), axis=1, keepdims=True)
+    zeros = ops.cast(zeros, value.dtype)
     matrix, bias = matrix / 2 + ops.expand_dims(zeros, -1), bias / 2 + zeros
     packed = run(value, kept, matrix, bias, half, offset)
     return packed[:, :dim], packed[:, dim:]

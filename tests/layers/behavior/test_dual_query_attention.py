@@ -330,7 +330,7 @@ def test_both_kernels_of_one_seeded_initializer_differ():
     ("given", "text"),
     [
         ({"attention_activation": "relu"}, "`attention_activation` must be one of"),
-        ({"normalize": "mean"}, "`normalize` must be one of.*'mean'"),
+        ({"normalize": "mean"}, "`normalize` must be None, 'sum' or.*'mean'"),
         ({"score_mode": "mlp"}, "`score_mode` must be one of.*'mlp'"),
         ({"hidden_dim": 0}, "`hidden_dim` must be at least 1.*=0"),
         (

@@ -295,7 +295,7 @@ def test_kernels_of_the_passes_differ():
         ({"num_passes": 0}, "`num_passes` must be at least 1.*=0"),
         ({"hidden_dim": 0}, "`hidden_dim` must be at least 1.*=0"),
         ({"attention_activation": "relu"}, "`attention_activation` must be one of"),
-        ({"normalize": "mean"}, "`normalize` must be one of.*'mean'"),
+        ({"normalize": "mean"}, "`normalize` must be None, 'sum' or.*'mean'"),
         ({"score_mode": "mlp"}, "`score_mode` must be one of.*'mlp'"),
     ],
 )

@@ -293,9 +293,9 @@ def test_all_kernels_of_one_seeded_initializer_differ():
     ("given", "text"),
     [
         ({"attention_activation": "relu"}, "`attention_activation` must be one of"),
-        ({"normalize": "mean"}, "`normalize` must be one of.*'mean'"),
+        ({"normalize": "mean"}, "`normalize` must be None, 'sum' or.*'mean'"),
         ({"normalize": "sum"}, "`normalize` must be None where.*'sum'.*='linear'"),
-        ({"hidden_units": ()}, r"`hidden_units` must hold at least one.*=\(\)"),
+        ({"hidden_units": ()}, r"`hidden_units` must be a sequence.*=\(\)"),
         ({"hidden_units": (4, 0)}, "`hidden_units` must be at least 1.*=0"),
         ({"interactions": ("query",)}, r"`interactions` must be some.*=\('query',\)"),
         ({"interactions": ()}, r"`interactions` must be some.*interactions=\(\)"),
