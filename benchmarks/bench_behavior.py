@@ -19,8 +19,8 @@ that has the history and its gradient anyway (a mean in place of the attention),
 `sam_vs_din_time_{L}`, `_memory_{L}`: a step of SAM against one of DIN as published, the
 same model with an attention that lays out `[q ; k ; q - k ; q * k]` and has layers of
 80 and 40 sigmoids. `sam_vs_factored_din_...`: against our DIN of equal width, one
-hidden layer of 32. The ratio of the first is SAM / DIN. Memory is the peak at the length
-less that at length 8, in TensorFlow's graph.
+hidden layer of 32. The ratio of the first is SAM / DIN. Memory is the peak at the
+length less that at length 8, in TensorFlow's graph.
 
 `exponent_sam`, `exponent_din`: the power of the length that the time of a step grows
 with between 1,000 and 16,000; the base is 1.
