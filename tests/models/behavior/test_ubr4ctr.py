@@ -36,8 +36,14 @@ def make(name="ubr4ctr", **arguments):
 
 def test_contract_ubr4ctr(tmp_path):
     check_model(
-        lambda **k: make(
-            retrieval_units=(6,), num_heads=2, dropout=0.2, seed=1, num_positions=4, **k
+        lambda **k: build_ubr4ctr(
+            FEATURES,
+            retrieval_units=(6,),
+            num_heads=2,
+            dropout=0.2,
+            seed=1,
+            num_positions=4,
+            **{**SMALL, **k},
         ),
         INPUTS,
         tmp_path,
