@@ -11,6 +11,7 @@ from keras_recsys.layers.behavior._attention import (
     attention_weights,
     check_history,
     check_weighting,
+    first_layer,
     output_spec,
     weighted_sum,
     without_padding,
@@ -189,15 +190,14 @@ class DualQueryAttention(keras.layers.Layer):
     def first_layer(self, query, memory):
         """The matrix `(batch_size, dim, hidden_dim)` and the bias of each sample."""
         queries = [query, memory] if self.use_target else [memory]
-        blocks = ops.split(self.kernel, 2 * len(queries))
-        matrix, bias = 0.0, ops.zeros_like(memory[:, :1]) + self.bias
-        for x, first, product in zip(queries, blocks[::2], blocks[1::2], strict=True):
-            if self.use_subtraction:
-                matrix = matrix - first
-                bias = bias + ops.matmul(x, first)
-            else:
-                product = first + product
-            matrix = matrix + ops.expand_dims(x, -1) * product
+        interactions = ("difference", "product")
+        matrix, bias = 0.0, self.bias
+        kernels = ops.split(self.kernel, len(queries))
+        for x, kernel in zip(queries, kernels, strict=True):
+            if not self.use_subtraction:  # both blocks are of the same product
+                kernel, interactions = sum(ops.split(kernel, 2)), ("product",)
+            one, bias = first_layer(x, kernel, bias, interactions)
+            matrix = matrix + one
         return matrix, bias
 
     def _add_kernel(self, name, shape, index):
