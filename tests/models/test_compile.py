@@ -40,15 +40,17 @@ def test_auto_is_lazy_adam_and_no_xla():
     ],
 )
 def test_auto_is_for_keras_to_decide_or_off(make, passed_on, monkeypatch):
-    seen = []
+    seen, original = [], keras.Model.compile
 
     def compile(self, *args, jit_compile, **kwargs):
         seen.append(jit_compile)
+        original(self, *args, jit_compile=jit_compile, **kwargs)
 
     model = make_model(out_of_range="nan")
     monkeypatch.setattr(keras.Model, "compile", compile)
     model.compile(make(), "binary_crossentropy")
     assert seen == [passed_on]
+    assert model.optimizer.built
 
 
 def test_xla_can_be_asked_for():

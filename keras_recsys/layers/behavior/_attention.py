@@ -290,9 +290,24 @@ def _after(x, token):
 
 
 def weighted_sum(value, weights):
-    """`sum over j of weights_j value_j`, summed in the dtype of the weights."""
-    weights = ops.expand_dims(weights, 1)
-    return ops.squeeze(ops.matmul(weights, ops.cast(value, weights.dtype)), 1)
+    """`sum over j of weights_j value_j`, summed in the dtype of the weights.
+
+    Its gradient is written down, as TensorFlow's, a matrix product over an axis of one,
+    is joined with the addition of other gradients of `value` to a kernel of oneDNN that
+    writes past its output.
+    """
+
+    @ops.custom_gradient
+    def run(value, weights):
+        def gradient(*args, upstream=None):
+            upstream = args[0] if upstream is None else upstream
+            d_value = ops.expand_dims(weights, -1) * ops.expand_dims(upstream, 1)
+            d_weights = ops.matmul(value, ops.expand_dims(upstream, -1))
+            return d_value, ops.squeeze(d_weights, -1)
+
+        return ops.squeeze(ops.matmul(ops.expand_dims(weights, 1), value), 1), gradient
+
+    return run(ops.cast(value, weights.dtype), weights)
 
 
 def linked(value):

@@ -238,6 +238,21 @@ def check_graph(layer, vectors, dim, expected):
     assert sizes[0] == sizes[1]
 
 
+def check_outer_products(layer, vectors):
+    """No gradient of the history is a matrix product over an axis of one.
+
+    On processors TensorFlow joins such a product of transposed weights with an addition
+    to one kernel of oneDNN, which wrote past its output.
+    """
+    layer.build(*[(9, 4)] * vectors, (9, None, 4))
+    shapes = [(9, 4)] * vectors + [(9, 70, 4)]
+    products = [x for x in graph_of_a_step(layer, shapes) if "BatchMatMul" in x.type]
+    assert products
+    for product in products:
+        left = product.inputs[0].shape
+        assert not (product.get_attr("adj_x") and left[1] == 1 and left[2] == 70)
+
+
 def check_any_shape(layer, vectors, dim, rng, xla=False):
     """Traced with unknown sizes it gives one answer, for 9 rows, 1 and none."""
     inputs = [rng.normal(size=(9, dim)) for _ in range(vectors)]

@@ -6,6 +6,7 @@ from attention_twins import (
     check_any_shape,
     check_directions,
     check_graph,
+    check_outer_products,
     dual_query_loop,
     long_history,
     random_mask,
@@ -54,7 +55,7 @@ def test_contract(tmp_path):
     check_layer(
         lambda: DualQueryAttention(
             5,
-            attention_activation="softmax",
+            normalize="sqrt_len",
             use_target=False,
             use_subtraction=False,
             kernel_initializer=SEEDED,
@@ -244,6 +245,12 @@ def test_history_of_one_item_and_of_none():
 def test_any_shape():
     layer = DualQueryAttention(5, attention_activation="softmax")
     check_any_shape(layer, 2, 3, np.random.default_rng(0), xla=True)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="reads a TensorFlow graph")
+@pytest.mark.parametrize("score_mode", ["feed_forward", "dot"])
+def test_gradients_are_no_outer_products_by_matmul(score_mode):
+    check_outer_products(DualQueryAttention(score_mode=score_mode), 2)
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="reads a TensorFlow graph")

@@ -56,7 +56,7 @@ def test_contract(tmp_path):
         lambda: IterativeMemory(
             2,
             5,
-            attention_activation="softmax",
+            normalize="sqrt_len",
             use_target=False,
             use_subtraction=False,
             share_pass_weights=False,

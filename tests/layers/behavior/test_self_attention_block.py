@@ -76,9 +76,15 @@ def block_loop(x, weights, mask, num_heads, pre_norm, causal, projection):
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"projection_activation": "relu", "intermediate_dim": 3, "causal": True},
+        {
+            "projection_activation": "tanh",
+            "activation": "gelu",
+            "intermediate_dim": 3,
+            "causal": True,
+        },
         {
             "num_heads": 2,
+            "projection_activation": "tanh",  # a linear key's bias has no effect
             "activation": "leaky_relu",
             "pre_norm": False,
             "use_output_projection": True,

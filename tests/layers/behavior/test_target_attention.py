@@ -6,6 +6,7 @@ from attention_twins import (
     check_any_shape,
     check_directions,
     check_graph,
+    check_outer_products,
     long_history,
     random_mask,
     target_loop,
@@ -54,7 +55,7 @@ def test_contract(tmp_path):
 
 def test_contract_of_one_hidden_layer(tmp_path):
     check_layer(
-        lambda: TargetAttention((4,), attention_activation="softmax"),
+        lambda: TargetAttention((4,), attention_activation="sigmoid"),
         INPUTS,
         tmp_path,
         call={"value_mask": MASK},
@@ -217,6 +218,12 @@ def test_any_shape(units):
 @pytest.mark.parametrize("units", [(5,), (5, 2)])
 def test_graph_holds_no_concatenation_of_the_history(units):
     check_graph(TargetAttention(units), 1, 11, 5)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="reads a TensorFlow graph")
+@pytest.mark.parametrize("units", [(5,), (5, 2)])
+def test_gradients_are_no_outer_products_by_matmul(units):
+    check_outer_products(TargetAttention(units), 1)
 
 
 @pytest.mark.parametrize("activation", ["sigmoid", "relu"])
