@@ -42,6 +42,21 @@ def check_int(name, value, minimum=1):
     return int(value)
 
 
+def check_widths(name, value):
+    """Returns `value` as a tuple if it is a list or tuple of positive integers.
+
+    Raises:
+        TypeError: If one of them is no integer.
+        ValueError: If one is below 1, there is none, or `value` is no list or tuple.
+    """
+    if not isinstance(value, (list, tuple)) or not value:
+        raise ValueError(
+            f"`{name}` must be a list or tuple of at least one width. "
+            f"Received: {name}={value!r}."
+        )
+    return tuple(check_int(name, width) for width in value)
+
+
 def check_rate(name, value):
     """Returns `value` as a float if it lies in `[0, 1)`.
 

@@ -26,21 +26,29 @@ _BLOCKS = 8
 _SHORT = 64
 
 
-def check_history(layer, value_shape, *vector_shapes):
+def check_history(layer, value_shape, *vector_shapes, any_width=False):
     """Returns the width of a history.
+
+    Args:
+        layer: The layer that the error names.
+        value_shape: Shape of the history.
+        *vector_shapes: Shapes of the vectors that come with it.
+        any_width: Whether the vectors may be of other static widths.
 
     Raises:
         ValueError: If the history is not `(batch_size, seq_len, dim)` with static
-            `dim`, or a query not `(batch_size, dim)`.
+            `dim`, or a vector not `(batch_size, dim)`.
     """
     dim = value_shape[-1] if len(value_shape) == 3 else None
     if dim is None or any(
-        len(shape) != 2 or shape[1] != dim for shape in vector_shapes
+        len(shape) != 2 or shape[1] is None or not (any_width or shape[1] == dim)
+        for shape in vector_shapes
     ):
+        width = "any static width" if any_width else "dim"
         shapes = [tuple(shape) for shape in vector_shapes]
         raise ValueError(
             f"`{type(layer).__name__}` takes `value` of shape (batch_size, seq_len, "
-            "dim) with a static `dim` and vectors of shape (batch_size, dim). "
+            f"dim) with a static `dim` and vectors of shape (batch_size, {width}). "
             f"Received: value_shape={tuple(value_shape)}, vectors {shapes}."
         )
     return dim

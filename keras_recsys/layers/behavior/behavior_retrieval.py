@@ -6,6 +6,7 @@ from keras import ops
 from keras_recsys._checks import check_int
 from keras_recsys._dtypes import wide_dtype
 from keras_recsys._initializers import clone
+from keras_recsys.layers.behavior._attention import check_history
 from keras_recsys.layers.behavior.self_attention_block import SelfAttentionBlock
 
 
@@ -95,19 +96,7 @@ class BehaviorRetrieval(keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, query_shape, value_shape):
-        query_shape, value_shape = tuple(query_shape), tuple(value_shape)
-        dim = value_shape[-1]
-        if (
-            len(query_shape) != 2
-            or len(value_shape) != 3
-            or dim is None
-            or query_shape[-1] != dim
-        ):
-            raise ValueError(
-                "`BehaviorRetrieval` takes a query of shape (batch_size, dim) and a "
-                "value of shape (batch_size, seq_len, dim), with the same static dim. "
-                f"Received: query_shape={query_shape}, value_shape={value_shape}."
-            )
+        dim = check_history(self, value_shape, query_shape)
         self.self_attention = SelfAttentionBlock(
             self.num_heads,
             kernel_initializer=self.kernel_initializer,

@@ -3,12 +3,18 @@
 import keras
 from keras import ops
 
-from keras_recsys._checks import check_choice, check_int, check_non_negative
+from keras_recsys._checks import (
+    check_choice,
+    check_int,
+    check_non_negative,
+    check_widths,
+)
 from keras_recsys._dtypes import wide_dtype
 from keras_recsys._initializers import clone
 from keras_recsys.layers.behavior._attention import (
     as_kept,
     attention_weights,
+    check_history,
     first_layer,
     output_spec,
     without_padding,
@@ -122,12 +128,12 @@ class InterestEvolution(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         self.units = None if units is None else check_int("units", units)
-        self.hidden_units = _check_widths("hidden_units", hidden_units)
+        self.hidden_units = check_widths("hidden_units", hidden_units)
         self.update = check_choice("update", update, UPDATES)
         self.auxiliary_loss_weight = check_non_negative(
             "auxiliary_loss_weight", auxiliary_loss_weight
         )
-        self.auxiliary_hidden_units = _check_widths(
+        self.auxiliary_hidden_units = check_widths(
             "auxiliary_hidden_units", auxiliary_hidden_units
         )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -136,19 +142,8 @@ class InterestEvolution(keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, query_shape, value_shape, negatives_shape=None):
-        if (
-            len(query_shape) != 2
-            or len(value_shape) != 3
-            or None in (query_shape[-1], value_shape[-1])
-        ):
-            raise ValueError(
-                "`InterestEvolution` takes a query of shape (batch_size, query_dim) "
-                "and a value of shape (batch_size, seq_len, dim), with the last axes "
-                f"static. Received: query_shape={tuple(query_shape)}, "
-                f"value_shape={tuple(value_shape)}."
-            )
+        dim = check_history(self, value_shape, query_shape, any_width=True)
         self._check_negatives(value_shape, negatives_shape)
-        dim = value_shape[-1]
         units = self.units or dim
         self._num_kernels = 0
         self.extraction_kernel, self.extraction_bias = self._add_linear(
@@ -393,14 +388,6 @@ class InterestCell(keras.layers.Layer):
             keep = 1.0 - weight * keep if paper else (1.0 - weight) * keep
         state = keep * state + (1.0 - keep) * candidate
         return state, [state]
-
-
-def _check_widths(name, widths):
-    if not isinstance(widths, (list, tuple)) or not widths:
-        raise ValueError(
-            f"`{name}` must hold at least one width. Received: {name}={widths!r}."
-        )
-    return tuple(check_int(name, width) for width in widths)
 
 
 def _apply_layers(x, layers):

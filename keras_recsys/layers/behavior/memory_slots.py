@@ -6,7 +6,11 @@ from keras import ops
 from keras_recsys._checks import check_int
 from keras_recsys._dtypes import wide_dtype
 from keras_recsys._initializers import clone
-from keras_recsys.layers.behavior._attention import softmax, without_padding
+from keras_recsys.layers.behavior._attention import (
+    check_history,
+    softmax,
+    without_padding,
+)
 from keras_recsys.layers.behavior._gru import gru_gates
 
 LIMIT = 20.0  # of the head parameters and of the readout
@@ -97,18 +101,7 @@ class MemorySlots(keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, query_shape, value_shape):
-        if (
-            len(query_shape) != 2
-            or len(value_shape) != 3
-            or query_shape[-1] is None
-            or query_shape[-1] != value_shape[-1]
-        ):
-            raise ValueError(
-                "`MemorySlots` takes a query of shape (batch_size, dim) and a value of "
-                "shape (batch_size, seq_len, dim), with `dim` static. Received: "
-                f"query_shape={tuple(query_shape)}, value_shape={tuple(value_shape)}."
-            )
-        dim = value_shape[-1]
+        dim = check_history(self, value_shape, query_shape)
         self.controller_kernel = self.add_weight(
             name="controller_kernel",
             shape=(dim, 3 * dim),

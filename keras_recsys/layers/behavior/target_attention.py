@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_recsys._checks import check_int
+from keras_recsys._checks import check_widths
 from keras_recsys._initializers import clone
 from keras_recsys.layers.behavior._attention import (
     INTERACTIONS,
@@ -104,12 +104,7 @@ class TargetAttention(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        if not isinstance(hidden_units, (list, tuple)) or not hidden_units:
-            raise ValueError(
-                "`hidden_units` must be a sequence of at least one width. "
-                f"Received: hidden_units={hidden_units!r}."
-            )
-        self.hidden_units = tuple(check_int("hidden_units", n) for n in hidden_units)
+        self.hidden_units = check_widths("hidden_units", hidden_units)
         self.interactions = tuple(interactions)
         if (
             list(self.interactions) != [x for x in INTERACTIONS if x in interactions]

@@ -247,7 +247,9 @@ def test_mask_of_the_value_is_read():
     ("query", "value"), [((2, 4), (2, 4)), ((2, 1, 4), (2, 3, 4)), ((2, 3), (2, 3, 4))]
 )
 def test_says_what_shape_was_given(query, value):
-    with pytest.raises(ValueError, match=r"same static dim.*query_shape=\(2, .*value"):
+    with pytest.raises(
+        ValueError, match=r"`BehaviorRetrieval`.*value_shape=\(2.*vectors"
+    ):
         BehaviorRetrieval()(np.ones(query, "float32"), np.ones(value, "float32"))
 
 

@@ -343,7 +343,7 @@ def test_long_history_in_half_precision():
     "shapes", [((2, 3), (2, 4)), ((2, 5, 4), (2, 5, 4)), ((2,), (2, 5, 4))]
 )
 def test_says_what_shapes_were_given(shapes):
-    with pytest.raises(ValueError, match=r"last axes static.*query_shape=\(2.*value_s"):
+    with pytest.raises(ValueError, match=r"any static width.*value_shape=\(2.*vectors"):
         InterestEvolution()(*(np.ones(shape, "float32") for shape in shapes))
 
 
@@ -362,9 +362,9 @@ def test_says_what_negatives_were_given():
     ("arguments", "message"),
     [
         ({"units": 0}, "`units` must be at least 1.*units=0"),
-        ({"hidden_units": ()}, r"`hidden_units` must hold.*hidden_units=\(\)"),
+        ({"hidden_units": ()}, r"`hidden_units` must be a list.*hidden_units=\(\)"),
         ({"hidden_units": (0,)}, "`hidden_units` must be at least 1.*hidden_units=0"),
-        ({"auxiliary_hidden_units": 5}, "`auxiliary_hidden_units` must hold.*=5"),
+        ({"auxiliary_hidden_units": 5}, "`auxiliary_hidden_units` must be a list.*=5"),
         ({"update": "code"}, "`update` must be one of 'paper', 'released'.*='code'"),
         ({"auxiliary_loss_weight": -1}, "`auxiliary_loss_weight` must be.*=-1"),
     ],

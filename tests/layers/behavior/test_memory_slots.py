@@ -278,7 +278,7 @@ def test_long_history_in_half_precision():
     "shapes", [((2, 3), (2, 5, 4)), ((2, 4), (2, 4)), ((2, 5, 4), (2, 5, 4))]
 )
 def test_says_what_shapes_were_given(shapes):
-    with pytest.raises(ValueError, match=r"`dim` static.*query_shape=\(2, .*value_sh"):
+    with pytest.raises(ValueError, match=r"`MemorySlots`.*value_shape=\(2.*vectors"):
         MemorySlots()(*(np.ones(shape, "float32") for shape in shapes))
 
 

@@ -302,7 +302,7 @@ def test_all_kernels_of_one_seeded_initializer_differ():
         ({"attention_activation": "relu"}, "`attention_activation` must be one of"),
         ({"normalize": "mean"}, "`normalize` must be None, 'sum' or.*'mean'"),
         ({"normalize": "sum"}, "`normalize` must be None where.*'sum'.*='linear'"),
-        ({"hidden_units": ()}, r"`hidden_units` must be a sequence.*=\(\)"),
+        ({"hidden_units": ()}, r"`hidden_units` must be a list.*=\(\)"),
         ({"hidden_units": (4, 0)}, "`hidden_units` must be at least 1.*=0"),
         ({"interactions": ("query",)}, r"`interactions` must be some.*=\('query',\)"),
         ({"interactions": ()}, r"`interactions` must be some.*interactions=\(\)"),

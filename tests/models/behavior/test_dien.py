@@ -113,7 +113,7 @@ def test_row_before_by_hand():
         ({"auxiliary_loss_weight": -0.1}, "`auxiliary_loss_weight` must be.*-0.1"),
         ({"units": 0}, "`units` must be at least 1.*=0"),
         ({"update": "x"}, "`update` must be one of 'paper', 'released'.*'x'"),
-        ({"attention_units": ()}, "`hidden_units` must hold at least one width"),
+        ({"attention_units": ()}, "`hidden_units` must be a list or tuple of"),
     ],
 )
 def test_says_what_was_given(arguments, message):

@@ -52,7 +52,7 @@ def test_equals_the_loop(settings, loop):
     [
         (
             {"attention_units": ()},
-            r"`hidden_units` must be a sequence of at least one width.*=\(\)",
+            r"`hidden_units` must be a list or tuple of at least one width.*=\(\)",
         ),
         ({"interactions": ("query",)}, r"`interactions` must be some of.*\('query',\)"),
         ({"attention_activation": "x"}, "`attention_activation` must be one of.*'x'"),
