@@ -270,6 +270,8 @@ MIRRORED = """
     tf.config.set_logical_device_configuration(
         cpu, [tf.config.LogicalDeviceConfiguration()] * 2
     )
+    # Graphs that run twice are not worth their optimization.
+    tf.config.optimizer.set_experimental_options({{"disable_meta_optimizer": True}})
     import keras, numpy as np
     from case_models import *
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
