@@ -215,6 +215,9 @@ def attend(value, mask, matrix, bias, kernel, offset, activation, normalize):
     """
     kept = as_kept(mask, value)
     wide, dim, units = kept.dtype, value.shape[-1], bias.shape[-1]
+    if value.shape[0] == 1:  # there may be many queries for it
+        rows = ops.zeros_like(matrix[:, :1, :1])
+        value, kept = value + rows, kept + ops.cast(rows[:, 0], wide)
     half = ops.cast(kernel, wide) / 2
     offset = ops.cast(offset, wide) + ops.sum(half)
 
@@ -315,7 +318,10 @@ def weighted_sum(value, weights):
 
         return ops.squeeze(ops.matmul(ops.expand_dims(weights, 1), value), 1), gradient
 
-    return run(ops.cast(value, weights.dtype), weights)
+    value = ops.cast(value, weights.dtype)
+    if value.shape[0] == 1:  # there may be many rows of weights for it
+        value = value + ops.zeros_like(weights[:, :1, None])
+    return run(value, weights)
 
 
 def linked(value):

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_recsys._checks import check_int
+from keras_recsys._checks import check_int, check_widths
 from keras_recsys._dtypes import wide_dtype
 from keras_recsys._initializers import clone
 from keras_recsys.layers.behavior._attention import check_history
@@ -27,7 +27,8 @@ class BehaviorRetrieval(keras.layers.Layer):
     `advantage` (REINFORCE), as the model of `build_ubr4ctr` does.
 
     Args:
-        hidden_units: Widths of the hidden layers of the network. Defaults to `(20,)`.
+        hidden_units: Non-empty sequence of positive ints, the widths of the hidden
+            layers of the network. Defaults to `(20,)`.
         num_heads: Positive int, heads of the self-attention, a divisor of `dim`.
             Defaults to `1`.
         activation: Activation of the hidden layers. Defaults to `"relu"`.
@@ -86,7 +87,7 @@ class BehaviorRetrieval(keras.layers.Layer):
         **kwargs,
     ):
         super().__init__(**kwargs)
-        self.hidden_units = tuple(check_int("hidden_units", n) for n in hidden_units)
+        self.hidden_units = check_widths("hidden_units", hidden_units)
         self.num_heads = check_int("num_heads", num_heads)
         self.activation = keras.activations.get(activation)
         self.seed = seed

@@ -52,7 +52,8 @@ class MemorySlots(keras.layers.Layer):
 
     Call arguments:
         query: Float tensor, `(batch_size, dim)`, the target item.
-        value: Float tensor, `(batch_size, seq_len, dim)`, the history, oldest first.
+        value: Float tensor, `(batch_size, seq_len, dim)`, the history, oldest first;
+            of one step at least, which may be padding.
         value_mask: Optional boolean tensor, `(batch_size, seq_len)`; `True` is a real
             item, in any pattern. Read from the Keras mask of `value` if not given.
 

@@ -163,6 +163,13 @@ class PaddedIds(keras.layers.Layer):
         self.autocast = False
 
     def call(self, inputs, mask):
+        lengths = inputs.shape[1], mask.shape[1]
+        if None not in lengths and lengths[0] != lengths[1]:
+            raise ValueError(
+                "All histories of a sample must have one length, that of the first, "
+                f"{lengths[1]}. Received: length {lengths[0]} at {self.name!r}."
+            )
+        inputs = ops.reshape(inputs, ops.shape(mask))  # nothing is broadcast
         return ops.where(mask, inputs, ops.zeros_like(inputs))
 
     def compute_output_spec(self, inputs, mask):

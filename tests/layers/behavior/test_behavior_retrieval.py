@@ -256,5 +256,7 @@ def test_says_what_shape_was_given(query, value):
 def test_says_what_was_given():
     with pytest.raises(ValueError, match="`hidden_units` must be at least 1.*=0"):
         BehaviorRetrieval((3, 0))
+    with pytest.raises(ValueError, match="`hidden_units` must be a list.*=20"):
+        BehaviorRetrieval(20)
     with pytest.raises(TypeError, match="`num_heads` must be an integer.*=1.5"):
         BehaviorRetrieval(num_heads=1.5)

@@ -339,6 +339,27 @@ def test_one_query_stands_for_all_rows(seq_len):
     np.testing.assert_allclose(array(layer(query, value)), want, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("units", [(4,), (4, 2)])
+@pytest.mark.parametrize("mask", [None, MASK[1:2]])
+def test_one_history_stands_for_all_queries(units, mask):
+    layer = built(hidden_units=units)
+    value = VALUE[1:2]
+    coef = np.random.default_rng(0).normal(size=QUERY.shape)
+    call = {} if mask is None else {"value_mask": mask}
+    got, gradients = output_and_gradients(
+        layer, (QUERY, value), coef, call=call, wrt_inputs=True
+    )
+    rows = {key: np.repeat(x, len(QUERY), axis=0) for key, x in call.items()}
+    repeated = (QUERY, np.repeat(value, len(QUERY), axis=0))
+    want, wants = output_and_gradients(
+        layer, repeated, coef, call=rows, wrt_inputs=True
+    )
+    wants[1] = wants[1].sum(axis=0, keepdims=True)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    for a, b in zip(gradients, wants, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
 def test_says_what_mask_was_given():
     value = np.ones((2, 5, 3), "float32")
     for shape in [(2, 1), (1, 5), (2, 4), (2, 5, 1)]:

@@ -396,6 +396,34 @@ def test_nothing_is_broadcast_along_a_history():
             model(rows)
 
 
+@pytest.mark.parametrize("genres", [[[2]], [[2, 2, 2, 2]], [[]]])
+def test_says_that_histories_have_two_lengths(genres):
+    features = [
+        CategoricalFeature("item", 9, table="item"),
+        SequenceFeature("history", 9, table="item"),
+        CategoricalFeature("genre", 5, table="genre"),
+        SequenceFeature("genres", 5, table="genre"),
+    ]
+    pairs = {"history": "item", "genres": "genre"}
+    model = build_din(features, history=pairs, embedding_dim=4)
+    rows = {"item": [1], "genre": [2], "history": [[1, 2, 3]], "genres": genres}
+    rows = {name: np.array(x, "int32") for name, x in rows.items()}
+    message = f"one length.* 3. Received: length {len(genres[0])} at .*genres-padded"
+    with pytest.raises(ValueError, match=message):
+        model(rows)
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        # Lengths that a graph does not know are compared when it runs.
+        graph = tf.function(model, reduce_retracing=True, autograph=False)
+        specs = {
+            name: tf.TensorSpec([None] * x.ndim, x.dtype) for name, x in rows.items()
+        }
+        step = graph.get_concrete_function(specs)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="genres-padded"):
+            step({name: tf.constant(x) for name, x in rows.items()})
+
+
 def test_ids_under_the_padding_of_a_second_column_have_no_effect():
     features = [
         CategoricalFeature("item", 9, table="item"),
