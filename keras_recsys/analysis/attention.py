@@ -112,19 +112,11 @@ def attention_scores(model, inputs, *, batch_size=32):
 
 def _joined(arrays):
     """Arrays below each other, shorter rows filled with 0 on the right."""
-    shape = np.max([array.shape for array in arrays], axis=0)
-    return np.concatenate(
-        [
-            np.pad(
-                x,
-                [
-                    (0, 0),
-                    *((0, n - m) for n, m in zip(shape[1:], x.shape[1:], strict=True)),
-                ],
-            )
-            for x in arrays
-        ]
+    longest = np.max([x.shape[1:] for x in arrays], axis=0)
+    filled = (
+        np.pad(x, [(0, 0), *((0, n) for n in longest - x.shape[1:])]) for x in arrays
     )
+    return np.concatenate(list(filled))
 
 
 class _Weights(keras.layers.Layer):

@@ -106,13 +106,13 @@ def make_ranking_dataset(
         A `tf.data.Dataset` of known length. Its elements are pairs `(inputs, labels)`.
         `inputs` is a dict of the user ids, target item ids, target attributes and
         context under the names of their columns, of shape `(batch_size,)`; and of the
-        histories, of
-        shape `(batch_size, seq_len)`: `"{item}_history"`, `"{attribute}_history"` for
-        each attribute, and `"time_gap_history"`, the time from the event to the target,
-        int64, in the unit of the log or, for datetimes, in whole seconds. They are
-        padded with 0 on the right to the longest of the batch, to at least 1. Ids are
-        int32, or int64 in a column with an id above `2**31 - 1`. `labels` is float32 of
-        shape `(batch_size, 1)`, 1 for a positive and 0 for a negative.
+        histories, of shape `(batch_size, seq_len)`: `"{item}_history"`,
+        `"{attribute}_history"` for each attribute, and `"time_gap_history"`, the time
+        from the event to the target, int64, in the unit of the log or, for datetimes,
+        in whole seconds. They are padded with 0 on the right to the longest of the
+        batch, to at least 1. Ids are int32, or int64 in a column with an id above
+        `2**31 - 1`. `labels` is float32 of shape `(batch_size, 1)`, 1 for a positive
+        and 0 for a negative.
 
     Raises:
         TypeError: If a column or an argument is of a wrong type.
@@ -303,8 +303,8 @@ def _check_names(log, user, item, time, attributes, context):
     for name in used:
         if not isinstance(name, str):
             raise TypeError(
-                "`user`, `item`, `time` and `attributes` must be strings, names of "
-                f"inputs. Received: {name!r}."
+                "`user`, `item`, `time`, `attributes` and `context` must be strings, "
+                f"names of inputs. Received: {name!r}."
             )
     twice = sorted({str(name) for name in used if used.count(name) > 1})
     if twice:
@@ -384,9 +384,7 @@ def _read_context(what, column, num_events):
                 f"{what} must hold finite numbers. Received: a NaN or inf."
             )
         return array.astype("float32")
-    array = array.astype("int64")
-    fits = array.min(initial=0) >= -(2**31) and array.max(initial=0) < 2**31
-    return array.astype("int32") if fits else array
+    return _narrow(array.astype("int64"))
 
 
 def _first_of(array):
@@ -605,9 +603,10 @@ def _check_complement(complement, events, samples, user):
         )
 
 
-def _narrow(ids):
-    """Returns ids as int32 where they fit."""
-    return ids.astype("int32") if ids.max() <= np.iinfo("int32").max else ids
+def _narrow(integers):
+    """Returns integers as int32 where they fit."""
+    fits = integers.min(initial=0) >= -(2**31) and integers.max(initial=0) < 2**31
+    return integers.astype("int32") if fits else integers
 
 
 def _make_gather(

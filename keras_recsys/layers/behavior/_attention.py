@@ -215,9 +215,6 @@ def attend(value, mask, matrix, bias, kernel, offset, activation, normalize):
     """
     kept = as_kept(mask, value)
     wide, dim, units = kept.dtype, value.shape[-1], bias.shape[-1]
-    if value.shape[0] == 1:  # there may be many queries for it
-        rows = ops.zeros_like(matrix[:, :1, :1])
-        value, kept = value + rows, kept + ops.cast(rows[:, 0], wide)
     half = ops.cast(kernel, wide) / 2
     offset = ops.cast(offset, wide) + ops.sum(half)
 
@@ -283,10 +280,12 @@ def attend(value, mask, matrix, bias, kernel, offset, activation, normalize):
         pooled = weighted_sum(items, weights)
         return ops.concatenate([pooled, weights], axis=1), gradient
 
-    # One row for each sample also where one query stands for all.
+    # One row for each sample also where one query, or one history, stands for all.
     zeros = ops.sum(ops.zeros_like(kept[:, :1]), axis=1, keepdims=True)
-    zeros = ops.cast(zeros, value.dtype)
+    zeros = ops.cast(zeros, value.dtype) + ops.zeros_like(bias[:, :1])
     matrix, bias = matrix / 2 + ops.expand_dims(zeros, -1), bias / 2 + zeros
+    value = _for_each_row(value, ops.expand_dims(zeros, -1))
+    kept = _for_each_row(kept, ops.cast(zeros, wide))
     packed = run(value, kept, matrix, bias, half, offset)
     return packed[:, :dim], packed[:, dim:]
 
@@ -319,9 +318,12 @@ def weighted_sum(value, weights):
         return ops.squeeze(ops.matmul(ops.expand_dims(weights, 1), value), 1), gradient
 
     value = ops.cast(value, weights.dtype)
-    if value.shape[0] == 1:  # there may be many rows of weights for it
-        value = value + ops.zeros_like(weights[:, :1, None])
-    return run(value, weights)
+    return run(_for_each_row(value, ops.zeros_like(weights[:, :1, None])), weights)
+
+
+def _for_each_row(x, zeros):
+    """`x`, once for each row of `zeros` where it has one that may stand for all."""
+    return x + zeros if x.shape[0] == 1 else x
 
 
 def linked(value):

@@ -163,13 +163,7 @@ class PaddedIds(keras.layers.Layer):
         self.autocast = False
 
     def call(self, inputs, mask):
-        lengths = inputs.shape[1], mask.shape[1]
-        if None not in lengths and lengths[0] != lengths[1]:
-            raise ValueError(
-                "All histories of a sample must have one length, that of the first, "
-                f"{lengths[1]}. Received: length {lengths[0]} at {self.name!r}."
-            )
-        inputs = ops.reshape(inputs, ops.shape(mask))  # nothing is broadcast
+        inputs = _as_long_as(mask, inputs, self.name)
         return ops.where(mask, inputs, ops.zeros_like(inputs))
 
     def compute_output_spec(self, inputs, mask):
@@ -183,11 +177,26 @@ class SumOfEvents(keras.layers.Layer):
     def call(self, inputs):
         total, *others = inputs
         for other in others:
-            total = total + ops.reshape(other, ops.shape(total))
+            total = total + _as_long_as(total, other, self.name)
         return total
 
     def compute_output_shape(self, input_shape):
         return tuple(input_shape[0])
+
+
+def _as_long_as(first, other, name):
+    """`other`, of the shape of `first` or refused, so that nothing is broadcast.
+
+    Raises:
+        ValueError: If their lengths are known, and two.
+    """
+    lengths = first.shape[1], other.shape[1]
+    if None not in lengths and lengths[0] != lengths[1]:
+        raise ValueError(
+            "All histories of a sample must have one length, that of the first, "
+            f"{lengths[0]}. Received: length {lengths[1]} at {name!r}."
+        )
+    return ops.reshape(other, ops.shape(first))
 
 
 def _check_history(history, features):

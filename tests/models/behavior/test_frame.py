@@ -379,6 +379,15 @@ def test_times_without_a_history_are_refused(build):
         build(features)
 
 
+TWO_COLUMNS = [
+    CategoricalFeature("item", 9, table="item"),
+    SequenceFeature("history", 9, table="item"),
+    CategoricalFeature("genre", 5, table="genre"),
+    SequenceFeature("genres", 5, table="genre"),
+]
+PAIRS = {"history": "item", "genres": "genre"}
+
+
 def test_nothing_is_broadcast_along_a_history():
     features = [
         CategoricalFeature("item", 9, table="item"),
@@ -388,8 +397,8 @@ def test_nothing_is_broadcast_along_a_history():
     model = build_sam(features, history={"history": "item"}, embedding_dim=4)
     for gaps, history in (([[9, 9, 9]], [[1]]), ([[9]], [[1, 2, 3]])):
         rows = {
-            "item": np.array([1]),
-            "history": np.array(history),
+            "item": np.array([1], "int32"),
+            "history": np.array(history, "int32"),
             "gap": np.array(gaps, "int32" if BACKEND == "jax" else "int64"),
         }
         with pytest.raises(Exception, match="(?i)reshape|shape"):
@@ -398,14 +407,7 @@ def test_nothing_is_broadcast_along_a_history():
 
 @pytest.mark.parametrize("genres", [[[2]], [[2, 2, 2, 2]], [[]]])
 def test_says_that_histories_have_two_lengths(genres):
-    features = [
-        CategoricalFeature("item", 9, table="item"),
-        SequenceFeature("history", 9, table="item"),
-        CategoricalFeature("genre", 5, table="genre"),
-        SequenceFeature("genres", 5, table="genre"),
-    ]
-    pairs = {"history": "item", "genres": "genre"}
-    model = build_din(features, history=pairs, embedding_dim=4)
+    model = build_din(TWO_COLUMNS, history=PAIRS, embedding_dim=4)
     rows = {"item": [1], "genre": [2], "history": [[1, 2, 3]], "genres": genres}
     rows = {name: np.array(x, "int32") for name, x in rows.items()}
     message = f"one length.* 3. Received: length {len(genres[0])} at .*genres-padded"
@@ -425,14 +427,7 @@ def test_says_that_histories_have_two_lengths(genres):
 
 
 def test_ids_under_the_padding_of_a_second_column_have_no_effect():
-    features = [
-        CategoricalFeature("item", 9, table="item"),
-        SequenceFeature("history", 9, table="item"),
-        CategoricalFeature("genre", 5, table="genre"),
-        SequenceFeature("genres", 5, table="genre"),
-    ]
-    pairs = {"history": "item", "genres": "genre"}
-    model = build_din(features, history=pairs, embedding_dim=4)
+    model = build_din(TWO_COLUMNS, history=PAIRS, embedding_dim=4)
     rows = {"item": [1], "genre": [2], "history": [[1, 0, 3]], "genres": [[1, 0, 2]]}
     rows = {name: np.array(x) for name, x in rows.items()}
     want = array(model(rows)["probability"])
