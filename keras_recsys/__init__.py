@@ -3,6 +3,7 @@
 - `layers`: layers for your own Keras models.
 - `features`: declarations of columns, and the functions that embed them.
 - `models`: builders of whole models.
+- `metrics`: ranks of the next item among all items.
 - `optimizers`: optimizers whose step does not grow with the vocabulary.
 - `memory`: what embedding tables cost, before any is made.
 - `data`: vocabularies, splits and `tf.data` pipelines.
@@ -16,6 +17,7 @@ from keras_recsys import (
     features,
     layers,
     memory,
+    metrics,
     models,
     optimizers,
     serving,
@@ -39,6 +41,7 @@ __all__ = [
     "features",
     "layers",
     "memory",
+    "metrics",
     "models",
     "optimizers",
     "serving",
