@@ -7,6 +7,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_recsys.layers import FullEmbedding
+
 BACKEND = keras.config.backend()
 # JAX has no float64 by default; on torch Keras runs `mean` and `matmul` of float64
 # tensors in float32.
@@ -65,6 +67,126 @@ def check_layer(make_layer, inputs, tmp_path, *, call=None, gradients=True):
     arrays = [*_args(inputs), *call.values()]
     model = keras.Model(symbolic if len(symbolic) > 1 else x, layer(*_args(x), **more))
     check_round_trips(model, arrays if len(arrays) > 1 else inputs, tmp_path)
+
+
+def check_head(make_head, tmp_path, *, table_matters=True):
+    """Checks everything that holds for any layer that scores the next item.
+
+    It ends a model here whose table is that of a lookup. What `losses` gives for every
+    step is held against the logits of every prefix, gradients included.
+
+    Args:
+        make_head: Callable that makes the layer, with arguments off their defaults. It
+            takes further ones.
+        tmp_path: Folder for the round trips.
+        table_matters: Whether scores are made with the table.
+    """
+    rng = np.random.default_rng(7)
+    ids = np.array([[3, 5, 3, 0, 0], [0, 1, 6, 2, 6], [4, 0, 0, 1, 0]], "int32")
+    states = rng.normal(size=(*ids.shape, 4)).astype("float32")
+    head = make_head()
+    _check_config(head)
+    config = {k: v for k, v in head.get_config().items() if k != "dtype"}
+    assert head.dtype == type(head).from_config(config).dtype == "float32"
+
+    model = _model_of(head)
+    randomize(model, rng)
+    inputs = [states, ids]
+    output = array(model(inputs))
+    assert np.isfinite(output).all()
+    assert (output[:, 0] < -1e6).all()
+    table = model.layers[-2].embeddings
+    shapes = states.shape, ids.shape, tuple(table.shape)
+    assert output.shape == head.compute_output_shape(*shapes)
+    assert model.output.shape == (None, output.shape[1])
+    eager, vector = head(states, ids, array(table), return_user_vector=True)
+    np.testing.assert_allclose(array(eager), output, rtol=1e-5, atol=1e-6)
+    symbolic = _model_of(make_head(), return_user_vector=True).output[1]
+    assert symbolic.shape[1:] == tuple(vector.shape)[1:]
+    first = array(model(_rows(inputs, 1)))
+    np.testing.assert_allclose(first, output[:1], rtol=1e-5, atol=1e-6)
+    if BACKEND != "jax":
+        compiled = array(_compiled(model, {})(inputs))
+        np.testing.assert_allclose(compiled, output, rtol=1e-5, atol=1e-6)
+
+    weights = head.trainable_variables if not table_matters else None
+    for weight, gradient in zip(
+        model.trainable_variables, output_and_gradients(model, inputs)[1], strict=True
+    ):
+        if weights is None or any(weight is x for x in weights):
+            assert np.isfinite(gradient).all(), weight.path
+            assert np.any(gradient), weight.path
+
+    for policy in ("mixed_float16", "mixed_bfloat16"):
+        keras.config.set_dtype_policy(policy)
+        try:
+            half = _model_of(make_head())
+        finally:
+            keras.config.set_dtype_policy("float32")
+        half.set_weights(model.get_weights())
+        got = half(inputs)
+        assert keras.backend.standardize_dtype(got.dtype) == "float32"
+        np.testing.assert_allclose(array(got), output, atol=0.1, rtol=0.05)
+    _check_losses(make_head, model, states, ids)
+    check_round_trips(model, inputs, tmp_path)
+
+
+def _model_of(head, **call):
+    """Model of states and ids that ends in `head`, with a table of 7 vectors."""
+    states, ids = keras.Input((None, 4)), keras.Input((None,), dtype="int32")
+    items = FullEmbedding(7, 4, mask_zero=True, zero_masked=True)
+    _, table = items(ids, return_table=True)
+    return keras.Model([states, ids], head(states, ids, table, **call))
+
+
+class _Losses(keras.layers.Layer):
+    """Losses of the steps, by `losses` or by the logits of each prefix."""
+
+    def __init__(self, head, table, targets, by_prefix):
+        super().__init__()
+        self.head, self.table, self.targets = head, table, targets
+        self.by_prefix = by_prefix
+        self.built = True
+
+    def call(self, states, ids):
+        table, targets = ops.convert_to_tensor(self.table), self.targets
+        if not self.by_prefix:
+            return self.head.losses(states, ids, table, targets, training=False)
+        losses = []
+        for step in range(ids.shape[1]):
+            part = self.head(states[:, : step + 1], ids[:, : step + 1], table)
+            target = np.maximum(targets[:, step], 1)
+            norm = ops.logsumexp(part, axis=1)
+            hit = ops.take_along_axis(part, tensor(target[:, None]), axis=1)[:, 0]
+            losses.append(ops.where(tensor(targets[:, step] > 0), norm - hit, 0.0))
+        return ops.stack(losses, axis=1)
+
+
+def _check_losses(make_head, model, states, ids):
+    table = model.layers[-2].embeddings
+    head = model.layers[-1]
+    targets = np.array([[5, 3, 6, 0, 0], [0, 6, 2, 6, 1], [1, 0, 0, 4, 0]], "int32")
+    want = _Losses(head, table, targets, True)
+    coef = np.random.default_rng(3).normal(size=targets.shape)
+    want, want_gradients = output_and_gradients(want, (states, ids), coef)
+    assert (want[targets == 0] == 0).all()
+    for chunk_size in (None, 4):
+        again = make_head(chunk_size=chunk_size)
+        again.build(states.shape, ids.shape, tuple(table.shape))
+        again.set_weights(head.get_weights())
+        layer = _Losses(again, table, targets, False)
+        got, gradients = output_and_gradients(layer, (states, ids), coef)
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+        for a, b in zip(gradients, want_gradients, strict=True):
+            assert (a is None) == (b is None)  # of a table that does not matter
+            if a is not None:
+                np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    logits = array(head(states, ids, array(table))).astype("float64")
+    norms = np.log(np.exp(logits).sum(axis=1))
+    last = np.array([6, 1, 5], "int32")
+    got = again.losses(*map(tensor, (states, ids, array(table), last)), training=False)
+    want = norms - logits[np.arange(3), last]
+    np.testing.assert_allclose(array(got), want, rtol=1e-5, atol=1e-5)
 
 
 def check_model(make_model, inputs, tmp_path):
@@ -191,7 +313,8 @@ def output_and_gradients(layer, inputs, coef=None, *, call=None, wrt_inputs=Fals
             tape.watch(sources)
             output = layer(*_args(x), **call)
             loss = loss_of(output)
-        got = [tf.convert_to_tensor(g) for g in tape.gradient(loss, sources)]
+        grads = tape.gradient(loss, sources)
+        got = [None if g is None else tf.convert_to_tensor(g) for g in grads]
     elif BACKEND == "jax":
         import jax
 
@@ -305,7 +428,7 @@ def _check_half_precision(layer, inputs, policy, call):
     half.set_weights(layer.get_weights())
     output = half(*_args(inputs), **call)
     dtype = keras.backend.standardize_dtype(output.dtype)
-    assert dtype in (half.compute_dtype, "bool")
+    assert dtype in (half.compute_dtype, "bool", "int32")
     assert np.isfinite(array(output)).all()
     for weight in half.weights:
         assert weight.dtype in ("float32", "int32")

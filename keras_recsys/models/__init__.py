@@ -24,6 +24,12 @@ from keras_recsys.models.ctr import (
     build_xdeepfm,
 )
 from keras_recsys.models.growth import grow_vocabulary
+from keras_recsys.models.sequential import (
+    build_gru4rec,
+    build_repeatnet,
+    build_sasrec,
+    build_two_stage,
+)
 
 __all__ = [
     "build_autoint",
@@ -38,9 +44,13 @@ __all__ = [
     "build_fibinet_plus",
     "build_fm",
     "build_fnn",
+    "build_gru4rec",
     "build_lr",
     "build_mimn",
+    "build_repeatnet",
     "build_sam",
+    "build_sasrec",
+    "build_two_stage",
     "build_ubr4ctr",
     "build_wide_deep",
     "build_xdeepfm",

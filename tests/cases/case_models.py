@@ -10,6 +10,7 @@ from keras_recsys.features import (
     NumericFeature,
     SequenceFeature,
 )
+from keras_recsys.layers.sequential._next_item_head import NextItemHead
 from keras_recsys.models import (
     build_autoint,
     build_bst,
@@ -23,9 +24,12 @@ from keras_recsys.models import (
     build_fibinet_plus,
     build_fm,
     build_fnn,
+    build_gru4rec,
     build_lr,
     build_mimn,
+    build_repeatnet,
     build_sam,
+    build_sasrec,
     build_ubr4ctr,
     build_wide_deep,
     build_xdeepfm,
@@ -135,6 +139,29 @@ HISTORY_BUILDERS = [
     kind for kind, (_, settings) in BUILDERS.items() if "history" in settings
 ]
 
+# The builders of next-item models, which take no features.
+_CPR = {"head": layers.CPRSoftmax(rerank=(3,)), "multi_input": True}
+NEXT_ITEM_BUILDERS = {
+    "sasrec": (build_sasrec, {"embedding_dim": 4, "max_len": 5, **_CPR}),
+    "gru4rec": (build_gru4rec, {"embedding_dim": 4, "hidden_dim": 3}),
+    "repeatnet": (build_repeatnet, {"embedding_dim": 4, "hidden_dim": 3}),
+}
+
+
+def make_next_item_model(kind, **kwargs):
+    """A next-item model of 8 items with random weights."""
+    build, settings = NEXT_ITEM_BUILDERS[kind]
+    model = build(8, **{**settings, **kwargs})
+    randomize(model, np.random.default_rng(3), scale=0.4)
+    return model
+
+
+def make_histories(rows=6, length=4, seed=0):
+    """Histories with padding anywhere, and the items that follow."""
+    rng = np.random.default_rng(seed)
+    histories = rng.integers(0, 9, (rows, length)).astype("int32")
+    return {"item_ids": histories}, rng.integers(1, 9, rows).astype("int32")
+
 
 def make_model(kind, features=FEATURES, **kwargs):
     """A model of a builder with random weights, so that zeros hide no error."""
@@ -179,6 +206,7 @@ _FIELDS = np.random.default_rng(5).normal(size=(4, 5, 3)).astype("float32")
 _COLUMN = _FIELDS[:, :1, 0]
 _TARGET = _FIELDS[:, 0].copy()
 _PLACES = np.array([[1, 1, 0], [0, 1, 1]], bool)
+_ITEMS = np.random.default_rng(6).integers(0, 9, (4, 5)).astype("int32")
 
 # Every public layer, with arguments off their defaults; a tuple of arrays holds the
 # positional arguments of a call.
@@ -215,11 +243,27 @@ LAYERS = {
         ),
         _FIELDS,
     ),
+    "CPRSoftmax": (
+        lambda **kw: layers.CPRSoftmax(
+            rerank=(4, 2),
+            context_mode="add",
+            pointer_reduction="sum",
+            chunk_size=3,
+            kernel_initializer=keras.initializers.HeNormal(seed=2),
+            kernel_regularizer=keras.regularizers.L2(0.1),
+            **kw,
+        ),
+        (_FIELDS, _ITEMS),
+    ),
     "ClickProbability": (
         lambda **kw: layers.ClickProbability(
             bias_initializer=keras.initializers.Constant(-1.0), **kw
         ),
         [_COLUMN, 2 * _COLUMN],
+    ),
+    "CompactIds": (
+        lambda **kw: layers.CompactIds(2, **kw),
+        IDS,
     ),
     "CompositionalEmbedding": (
         lambda **kw: layers.CompositionalEmbedding(
@@ -270,6 +314,10 @@ LAYERS = {
         ),
         (_TARGET, -_TARGET, _FIELDS),
     ),
+    "ExcludeSeen": (
+        lambda **kw: layers.ExcludeSeen(**kw),
+        (_FIELDS[:, :, 0].copy(), _ITEMS % 5),
+    ),
     "FactorizationMachine": (
         lambda **kw: layers.FactorizationMachine(reduction=None, **kw),
         _FIELDS,
@@ -292,6 +340,23 @@ LAYERS = {
         [IDS[:, field].copy() for field in range(3)],
     ),
     "FieldOrder": (lambda **kw: layers.FieldOrder([4, 0, 4], **kw), _FIELDS),
+    "FullEmbedding": (
+        lambda **kw: layers.FullEmbedding(
+            11, 4, out_of_range="oov", mask_zero=True, zero_masked=True, **kw
+        ),
+        IDS,
+    ),
+    "GRUEncoder": (
+        lambda **kw: layers.GRUEncoder(
+            4,
+            2,
+            use_bias=True,
+            kernel_initializer=keras.initializers.HeNormal(seed=2),
+            kernel_regularizer=keras.regularizers.L2(0.1),
+            **kw,
+        ),
+        _FIELDS,
+    ),
     "HashEmbedding": (
         lambda **kw: layers.HashEmbedding(
             11, 4, num_buckets=3, out_of_range="mod", mask_zero=True, **kw
@@ -362,11 +427,24 @@ LAYERS = {
         ),
         IDS,
     ),
-    "FullEmbedding": (
-        lambda **kw: layers.FullEmbedding(
-            11, 4, out_of_range="oov", mask_zero=True, zero_masked=True, **kw
+    "MixtureOfSoftmaxes": (
+        lambda **kw: layers.MixtureOfSoftmaxes(
+            2,
+            "static",
+            kernel_initializer=keras.initializers.HeNormal(seed=2),
+            kernel_regularizer=keras.regularizers.L2(0.1),
+            **kw,
         ),
-        IDS,
+        (_FIELDS, _ITEMS),
+    ),
+    "MultiInputState": (
+        lambda **kw: layers.MultiInputState(
+            2,
+            kernel_initializer=keras.initializers.HeNormal(seed=2),
+            kernel_regularizer=keras.regularizers.L2(0.1),
+            **kw,
+        ),
+        [_FIELDS, _FIELDS[:, ::-1].copy()],
     ),
     "NumericEmbedding": (
         lambda **kw: layers.NumericEmbedding(
@@ -397,6 +475,16 @@ LAYERS = {
         ),
         IDS,
     ),
+    "RepeatHead": (
+        lambda **kw: layers.RepeatHead(
+            dropout=0.2,
+            seed=1,
+            kernel_initializer=keras.initializers.HeNormal(seed=2),
+            kernel_regularizer=keras.regularizers.L2(0.1),
+            **kw,
+        ),
+        (_FIELDS, _ITEMS),
+    ),
     "ReversePositionEmbedding": (
         lambda **kw: layers.ReversePositionEmbedding(
             2,
@@ -423,6 +511,17 @@ LAYERS = {
         ),
         _FIELDS,
     ),
+    "SampledSoftmax": (
+        lambda **kw: layers.SampledSoftmax(
+            4,
+            sampling="log_uniform",
+            seed=1,
+            kernel_initializer=keras.initializers.HeNormal(seed=2),
+            kernel_regularizer=keras.regularizers.L2(0.1),
+            **kw,
+        ),
+        (_FIELDS, _ITEMS),
+    ),
     "SelfAttentionBlock": (
         lambda **kw: layers.SelfAttentionBlock(
             3,
@@ -433,6 +532,23 @@ LAYERS = {
             pre_norm=False,
             causal=True,
             dropout=0.2,
+            seed=1,
+            kernel_initializer=keras.initializers.HeNormal(seed=2),
+            kernel_regularizer=keras.regularizers.L2(0.1),
+            **kw,
+        ),
+        _FIELDS,
+    ),
+    "SequenceEncoder": (
+        lambda **kw: layers.SequenceEncoder(
+            1,
+            3,
+            intermediate_dim=4,
+            max_len=6,
+            align="last",
+            activation="tanh",
+            dropout=0.1,
+            attention_dropout=0.2,
             seed=1,
             kernel_initializer=keras.initializers.HeNormal(seed=2),
             kernel_regularizer=keras.regularizers.L2(0.1),
@@ -476,6 +592,9 @@ def make_layer_model(name, **kwargs):
     layer = make(name="tried", **kwargs)
     if name == "BilinearDense":
         output = layer(symbolic[0], field_weights=symbolic[1])
+    elif isinstance(layer, NextItemHead):
+        items = layers.FullEmbedding(9, 3, name="items")
+        output = layer(*symbolic, items(symbolic[1], return_table=True)[1])
     else:
         output = layer(*(symbolic if isinstance(symbolic, tuple) else (symbolic,)))
     model = keras.Model(symbolic, output)

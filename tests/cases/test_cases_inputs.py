@@ -19,6 +19,7 @@ from case_models import (
     BUILDERS,
     FEATURES,
     LAYERS,
+    NEXT_ITEM_BUILDERS,
     answer,
     make_labels,
     make_layer_model,
@@ -227,8 +228,14 @@ def test_case_43_layers_in_half_precision(name, policy):
     dtype = keras.backend.standardize_dtype(output.dtype)
     fixed = {
         "BehaviorRetrieval": "bool",
+        "CPRSoftmax": "float32",
         "ClickProbability": "float32",
+        "CompactIds": "int32",
+        "ExcludeSeen": "float32",
+        "MixtureOfSoftmaxes": "float32",
         "PaddingMask": "bool",
+        "RepeatHead": "float32",
+        "SampledSoftmax": "float32",
     }
     assert dtype == fixed.get(name, policy.removeprefix("mixed_"))
     assert np.isfinite(array(output)).all()
@@ -277,6 +284,7 @@ MIRRORED = """
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     assert strategy.num_replicas_in_sync == 2
     x, y = make_rows(8), make_labels(8)
+    quiet = {{"sasrec": {{"attention_dropout": 0.0}}}}
     for kind in BUILDERS:
         # Each device draws and normalizes on its own.
         alike = {{"dropout": 0.0, "normalize": False}}
@@ -313,7 +321,21 @@ MIRRORED = """
             assert "[0, 9)" in str(error), error
         else:
             raise AssertionError("an id out of range has passed")
-    print("trained", len(BUILDERS))
+    x, y = make_histories(8)
+    for kind in NEXT_ITEM_BUILDERS:
+        alone = make_next_item_model(kind, **quiet.get(kind, {{}}))
+        with strategy.scope():
+            shared = make_next_item_model(kind, **quiet.get(kind, {{}}))
+            shared.set_weights(alone.get_weights())
+            shared.compile(keras.optimizers.SGD(0.1))
+        alone.compile(keras.optimizers.SGD(0.1), run_eagerly=True)
+        assert len(shared.weights) == len(alone.weights)
+        for model in (alone, shared):
+            loss = model.fit(x, y, batch_size=4, shuffle=False, verbose=0)
+            assert np.isfinite(loss.history["loss"]).all()
+        for a, b in zip(alone.get_weights(), shared.get_weights(), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
+    print("trained", len(BUILDERS) + len(NEXT_ITEM_BUILDERS))
 """
 
 
@@ -329,7 +351,7 @@ def test_case_43_trains_on_two_devices():
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""},
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.strip() == f"trained {len(BUILDERS)}"
+    assert done.stdout.strip() == f"trained {len(BUILDERS) + len(NEXT_ITEM_BUILDERS)}"
 
 
 def _sources():

@@ -43,8 +43,10 @@ class SelfAttentionBlock(keras.layers.Layer):
             `True`.
         causal: Whether a step attends only to itself and the steps before it. Defaults
             to `False`.
-        dropout: Float in `[0, 1)`, applied to the weights of the attention and to the
-            results of both parts. Defaults to `0.0`.
+        dropout: Float in `[0, 1)`, applied to the results of both parts. Defaults to
+            `0.0`.
+        attention_dropout: Float in `[0, 1)`, applied to the weights of the attention.
+            Defaults to `None`, which is `dropout`.
         epsilon: Positive float, added to the variances. Defaults to `1e-6`.
         seed: Optional int of the dropout. Defaults to `None`.
         kernel_initializer: Initializer of the kernels. Defaults to `"glorot_uniform"`.
@@ -93,6 +95,7 @@ class SelfAttentionBlock(keras.layers.Layer):
         pre_norm=True,
         causal=False,
         dropout=0.0,
+        attention_dropout=None,
         epsilon=1e-6,
         seed=None,
         kernel_initializer="glorot_uniform",
@@ -110,6 +113,9 @@ class SelfAttentionBlock(keras.layers.Layer):
         self.pre_norm = bool(pre_norm)
         self.causal = bool(causal)
         self.dropout = check_rate("dropout", dropout)
+        if attention_dropout is not None:
+            attention_dropout = check_rate("attention_dropout", attention_dropout)
+        self.attention_dropout = attention_dropout
         self.epsilon = check_positive("epsilon", epsilon)
         self.seed = seed
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -142,10 +148,15 @@ class SelfAttentionBlock(keras.layers.Layer):
         self.inner = self._dense("inner", 4, inner, input_shape, self.activation)
         self.outer = self._dense("outer", 5, dim, (*input_shape[:-1], inner))
         self.weight_dropout = self._dropout(
-            "weight_dropout", 0, wide_dtype(self.compute_dtype)
+            "weight_dropout",
+            0,
+            self.dropout if self.attention_dropout is None else self.attention_dropout,
+            wide_dtype(self.compute_dtype),
         )
-        self.attention_dropout = self._dropout("attention_dropout", 1)
-        self.feed_forward_dropout = self._dropout("feed_forward_dropout", 2)
+        self.result_dropout, self.feed_forward_dropout = (
+            self._dropout(name, i, self.dropout, self.dtype_policy)
+            for i, name in enumerate(("result_dropout", "feed_forward_dropout"), 1)
+        )
 
     def call(self, inputs, mask=None, return_attention_scores=False, training=None):
         x = inputs
@@ -197,6 +208,7 @@ class SelfAttentionBlock(keras.layers.Layer):
             "pre_norm": self.pre_norm,
             "causal": self.causal,
             "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
             "epsilon": self.epsilon,
             "seed": self.seed,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
@@ -222,13 +234,9 @@ class SelfAttentionBlock(keras.layers.Layer):
         dense.build(shape)
         return dense
 
-    def _dropout(self, name, index, dtype=None):
-        return keras.layers.Dropout(
-            self.dropout,
-            seed=None if self.seed is None else self.seed + index,
-            dtype=self.dtype_policy if dtype is None else dtype,
-            name=name,
-        )
+    def _dropout(self, name, index, rate, dtype):
+        seed = None if self.seed is None else self.seed + index
+        return keras.layers.Dropout(rate, seed=seed, dtype=dtype, name=name)
 
     def _attend(self, x, mask, training):
         """Result of the attention and its weights.
@@ -262,7 +270,7 @@ class SelfAttentionBlock(keras.layers.Layer):
             joined = ops.reshape(ops.swapaxes(heads, 1, 2), ops.shape(x))
         if self.use_output_projection:
             joined = self.output_projection(joined)
-        return self.attention_dropout(joined, training=training), weights
+        return self.result_dropout(joined, training=training), weights
 
     def _heads(self, x):
         """`(batch_size, num_heads, seq_len, dim / num_heads)` of the joined heads."""

@@ -1,6 +1,7 @@
 """`FullEmbedding`, one row an id."""
 
 import keras
+from keras import ops
 
 from keras_recsys._initializers import PretrainedTable, table_initializer
 from keras_recsys._lookup import read_rows
@@ -49,10 +50,15 @@ class FullEmbedding(IdEmbedding):
             refused.
         padding_mask: Optional boolean tensor of the shape of `inputs`, `True` keeps:
             what is pooled and regularized. Made by `mask_zero` if not given.
+        return_table: Whether to return the whole table too, for a layer that scores
+            all ids by the vectors of the lookup: one weight serves input and output.
+            Defaults to `False`.
 
     Returns:
         Tensor of shape `inputs.shape + (output_dim,)`, or `inputs.shape[:-1] +
-        (output_dim,)` with `pooling`, in the compute dtype. An empty bag gives 0.
+        (output_dim,)` with `pooling`, in the compute dtype. An empty bag gives 0. With
+        `return_table` a tuple of it and the table, `(input_dim, output_dim)`, in
+        the dtype of the weight.
 
     Raises:
         TypeError: If `input_dim` or `output_dim` is not an integer.
@@ -103,6 +109,29 @@ class FullEmbedding(IdEmbedding):
             initializer = keras.initializers.RandomUniform(-bound, bound)
         self.embeddings = self._add_table("embeddings", initializer)
         super().build(input_shape)
+
+    def call(
+        self,
+        inputs,
+        weights=None,
+        source=None,
+        padding_mask=None,
+        return_table=False,
+    ):
+        vectors = super().call(inputs, weights, source, padding_mask)
+        if not return_table:
+            return vectors
+        # Reshaped it is a tensor, which a variable of TensorFlow is not.
+        return vectors, ops.reshape(self.embeddings, self.embeddings.shape)
+
+    def compute_output_spec(self, inputs, *args, return_table=False, **kwargs):
+        vectors = keras.KerasTensor(
+            self.compute_output_shape(inputs.shape), dtype=self.compute_dtype
+        )
+        if not return_table:
+            return vectors
+        table = self.table_shapes["embeddings"]
+        return vectors, keras.KerasTensor(table, dtype=self.variable_dtype)
 
     def get_config(self):
         initializer = self.embeddings_initializer

@@ -1,0 +1,369 @@
+"""Scores of every item of a catalogue, and their cross entropy in chunks.
+
+A row of scores is made in partitions: the vocabulary, the items that are best so far,
+the items of the history. What is overwritten gets no gradient, and the gradient of a
+partition touches the items of that partition alone. Written down as one backward pass
+this costs a few small gathers beside the matrix products of a plain softmax; derived
+by the backends it takes several passes over tensors of the size of all scores.
+"""
+
+import math
+
+from keras import ops
+
+from keras_recsys.layers.sequential._steps import LOWEST
+
+# Scores that a chunk of rows holds where nothing else is asked for: 32 MiB.
+CHUNK_SCORES = 2**23
+
+
+class Catalogue:
+    """The scores of all items for some rows, from their partitions.
+
+    Args:
+        num_queries: How many query vectors a row has; an item has the largest of its
+            scores.
+        sizes: Tuple of the sizes of the reranked partitions, in the order in which
+            they are rewritten.
+        has_context: Whether scores of the items of the history are given.
+        add_reranks: Whether the scores of a partition are added, not written over.
+        add_context: The same for the items of the history.
+
+    The methods take a `table`, `(num_ids, dim)`, and `rows`, a tuple of `num_queries`
+    vectors `(num_rows, dim)`, one more for each of `sizes`, and with `has_context` the
+    scores and the ids of the history, both `(num_rows, seq_len)`, in which an id stands
+    once and 0 where there is none. All floats are of float32 or wider.
+    """
+
+    def __init__(
+        self,
+        num_queries=1,
+        sizes=(),
+        has_context=False,
+        *,
+        add_reranks=False,
+        add_context=False,
+    ):
+        self.num_queries = num_queries
+        self.sizes = sizes
+        self.has_context = has_context
+        self.add_reranks = add_reranks
+        self.add_context = add_context
+
+    def logits(self, table, rows):
+        """The scores, `(num_rows, num_ids)`, those of id 0 the lowest."""
+
+        @ops.custom_gradient
+        def run(table, *rows):
+            logits, best, items = self._forward(table, rows)
+
+            def gradient(*args, upstream=None):
+                upstream = args[0] if upstream is None else upstream
+                return self._backward(upstream, table, rows, best, items)
+
+            return logits, gradient
+
+        return run(table, *rows)
+
+    def losses(self, table, rows, targets, chunk_size=None, *, hold=False):
+        """Cross entropy of the targets, `(num_rows,)`, 0 where a target is 0.
+
+        Args:
+            table: Tensor, `(num_ids, dim)`.
+            rows: Tuple of tensors.
+            targets: Integer tensor, `(num_rows,)`.
+            chunk_size: Optional int: rows whose scores are made at a time, in the
+                forward pass and again in the backward pass. Defaults to as many as
+                make 32 MiB.
+            hold: Whether the scores of all rows are made once and held, which is faster
+                where there are few, unless `chunk_size` is given.
+        """
+        real = ops.not_equal(targets, 0)
+        whole = hold and chunk_size is None
+        if chunk_size is None and not hold:
+            chunk_size = max(1, CHUNK_SCORES // table.shape[0])
+
+        @ops.custom_gradient
+        def run(table, targets, *rows):
+            held = []
+
+            def forward(_, chunk):
+                targets, *rows = chunk
+                logits, best, items = self._forward(table, rows)
+                if whole:
+                    held.extend((logits, items))
+                norms = _logsumexp(logits)
+                hits = ops.take_along_axis(logits, targets[:, None], axis=1)
+                return (), (norms - hits[:, 0], norms, *best)
+
+            chunks = (targets, *rows)
+            _, (losses, norms, *best) = _in_chunks(forward, (), chunks, chunk_size)
+
+            def gradient(*args, upstream=None):
+                upstream = args[0] if upstream is None else upstream
+
+                def backward(d_table, chunk):
+                    upstream, norms, targets, *rest = chunk
+                    best, rows = rest[: len(best_of)], rest[len(best_of) :]
+                    if whole:
+                        logits, items = held
+                    else:
+                        logits, _, items = self._forward(table, rows, best)
+                    d = ops.exp(logits - norms[:, None]) * upstream[:, None]
+                    hits = ops.take_along_axis(d, targets[:, None], axis=1)
+                    d = put(d, targets[:, None], hits - upstream[:, None])
+                    d_part, *d_rows = self._backward(d, table, rows, best, items)
+                    d_rows = [x for x in d_rows if x is not None]
+                    total = tuple(x + d_part for x in d_table) or (d_part,)
+                    return total, tuple(d_rows)
+
+                best_of = best
+                chunks = (upstream, norms, targets, *best, *rows)
+                start = () if whole else (ops.zeros_like(table),)
+                (d_table,), d_rows = _in_chunks(backward, start, chunks, chunk_size)
+                no_ids = (None,) if self.has_context else ()
+                return (d_table, None, *d_rows, *no_ids)
+
+            return losses, gradient
+
+        return ops.where(real, run(table, targets, *rows), 0.0)
+
+    def _forward(self, table, rows, best=None):
+        """The scores, what is in which reranked partition, and its vectors.
+
+        The second is `()` or two tensors of int32, `(num_rows, num_candidates)`: the
+        ids of the only items that a partition can hold, and a number of which bit `i`
+        says whether partition `i` holds the item. The third has their rows of the
+        table, `(num_rows, num_candidates, dim)`, or is `None`.
+        """
+        queries, reranks, context = self._parts(rows)
+        logits = ops.matmul(queries[0], ops.transpose(table))
+        for query in queries[1:]:
+            logits = ops.maximum(logits, ops.matmul(query, ops.transpose(table)))
+        padding = ops.zeros_like(queries[0][:, :1])
+        logits = put(logits, ops.cast(padding, "int32"), padding + LOWEST)
+        items = None
+        if self.sizes:
+            logits, best, items = self._reranked(logits, table, reranks, best)
+        if self.has_context:
+            scores, ids = context
+            if self.add_context:
+                scores = scores + ops.take_along_axis(logits, ids, axis=1)
+            scores = ops.where(ids > 0, scores, LOWEST)
+            logits = put(logits, ids, scores)
+        return logits, best or (), items
+
+    def _reranked(self, logits, table, reranks, best):
+        """The scores with the partitions rewritten, and what `_forward` says of them.
+
+        An item that is rewritten by no partition so far keeps its place behind those
+        that are better by the first scores. So the partitions lie among as many of the
+        best first scores as they have places in all.
+        """
+        num_items = table.shape[0] - 1
+        sizes = [min(size, num_items) for size in self.sizes]
+        if best is None:
+            ids = top_ids(logits, min(sum(sizes), num_items))
+        else:
+            ids, numbers = best
+        first = ops.take_along_axis(logits, ids, axis=1)
+        items = ops.take(table, ids, axis=0)
+        queries = ops.stack(reranks, axis=2)  # (num_rows, dim, num_partitions)
+        rewritten = ops.split(ops.matmul(items, queries), len(sizes), axis=2)
+        scores, number = first, ops.zeros_like(ids)
+        for i, (size, of) in enumerate(zip(sizes, rewritten, strict=True)):
+            of = ops.squeeze(of, 2)
+            if best is not None:
+                inside = _has_bit(numbers, i)
+            else:
+                inside = _largest(scores, size)
+                number = number + ops.where(inside, 2**i, 0)
+            if self.add_reranks:
+                of = of + scores
+            scores = ops.where(inside, of, scores)
+        if best is None:
+            best = (ids, number)
+        return put(logits, ids, scores), best, items
+
+    def _backward(self, d, table, rows, best, items):
+        """Gradients of the table and of each of the rows."""
+        queries, reranks, context = self._parts(rows)
+        d_context, d_reranks = [], []
+        if self.has_context:
+            _, ids = context
+            taken = ops.take_along_axis(d, ids, axis=1)
+            d_context = [ops.where(ids > 0, taken, 0.0), None]
+            if not self.add_context:
+                d = put(d, ids, ops.zeros_like(taken))
+        padding = ops.zeros_like(queries[0][:, :1])
+        d = put(d, ops.cast(padding, "int32"), padding)
+        if self.sizes:
+            ids, numbers = best
+            left = ops.take_along_axis(d, ids, axis=1)
+            shares = []
+            for i in reversed(range(len(reranks))):
+                inside = _has_bit(numbers, i)
+                shares.insert(0, ops.where(inside, left, 0.0))
+                if not self.add_reranks:
+                    left = ops.where(inside, 0.0, left)
+            shares = ops.stack(shares, axis=1)  # (num_rows, num_partitions, ...)
+            d_reranks = ops.unstack(ops.matmul(shares, items), axis=1)
+            if not self.add_reranks:
+                d = put(d, ids, left)
+        d_queries, total = [], 0.0
+        for query, d_part in zip(queries, self._shared(d, table, queries), strict=True):
+            d_queries.append(ops.matmul(d_part, table))
+            total = total + ops.matmul(ops.transpose(d_part), query)
+        if self.sizes:
+            total = total + _table_gradient(table, ids, shares, reranks)
+        return (total, *d_queries, *d_reranks, *d_context)
+
+    def _parts(self, rows):
+        """Queries, reranking queries and context of the rows."""
+        cut = self.num_queries + len(self.sizes)
+        return rows[: self.num_queries], rows[self.num_queries : cut], rows[cut:]
+
+    def _shared(self, d, table, queries):
+        """The gradient of the largest scores, for each of the queries."""
+        if len(queries) == 1:
+            return [d]
+        scores = ops.stack([ops.matmul(q, ops.transpose(table)) for q in queries])
+        winner = ops.argmax(scores, axis=0)
+        return [ops.where(winner == i, d, 0.0) for i in range(len(queries))]
+
+
+def top_ids(scores, size):
+    """Ids of the `size` largest scores of each row, in any order.
+
+    The largest scores are in the blocks with the largest maxima: these are found
+    first, so that the search itself sees a small part of the scores.
+
+    Args:
+        scores: Tensor, `(num_rows, num_ids)`.
+        size: Python int, at most `num_ids`.
+
+    Returns:
+        Tensor of int32, `(num_rows, size)`.
+    """
+    num_ids = scores.shape[1]
+    width = 2 ** int(math.log2(math.sqrt(num_ids / size)))
+    num_blocks = -(-num_ids // width)
+    if width < 8 or num_blocks <= size:
+        return ops.cast(ops.top_k(scores, size, sorted=False)[1], "int32")
+    # Block `j` holds every `num_blocks`-th id from `j` on: so the maxima of all blocks
+    # are maxima of long vectors.
+    missing = width * num_blocks - num_ids
+    if missing:
+        scores = ops.pad(scores, ((0, 0), (0, missing)), constant_values=LOWEST * 2)
+    blocks = ops.reshape(scores, (-1, width, num_blocks))
+    _, chosen = ops.top_k(ops.max(blocks, axis=1), size, sorted=False)
+    chosen = ops.expand_dims(ops.cast(chosen, "int32"), 1)
+    ids = ops.arange(width, dtype="int32")[:, None] * num_blocks + chosen
+    ids = ops.reshape(ids, (-1, width * size))
+    rest = ops.take_along_axis(scores, ids, axis=1)
+    _, places = ops.top_k(rest, size, sorted=False)
+    return ops.take_along_axis(ids, ops.cast(places, "int32"), axis=1)
+
+
+def put(scores, ids, values):
+    """Scores with `values` at the columns `ids` of each row, both `(num_rows, n)`."""
+    rows = ops.arange(ops.shape(scores)[0], dtype="int32")
+    rows = ops.expand_dims(rows, 1) + ops.zeros_like(ids)
+    places = ops.stack([ops.reshape(rows, (-1,)), ops.reshape(ids, (-1,))], axis=1)
+    return ops.scatter_update(scores, places, ops.reshape(values, (-1,)))
+
+
+def _largest(scores, size):
+    """Whether a score is one of the `size` largest of its row, equal ones included."""
+    if size == scores.shape[1]:
+        return ops.ones_like(scores, dtype="bool")
+    least, _ = ops.top_k(scores, size)
+    return scores >= least[:, -1:]
+
+
+def _has_bit(numbers, bit):
+    return ops.equal(numbers // 2**bit % 2, 1)
+
+
+def _table_gradient(table, ids, shares, queries):
+    """The gradient of the table from some items for each row and vector.
+
+    Args:
+        table: Tensor, `(num_ids, dim)`.
+        ids: Integer tensor, `(num_rows, num_candidates)`.
+        shares: Gradient of their scores, `(num_rows, num_queries, num_candidates)`.
+        queries: List of `num_queries` tensors, `(num_rows, dim)`.
+    """
+    num_ids, dim = table.shape
+    if ids.shape[1] * dim < num_ids * len(queries):
+        rows = ops.matmul(ops.swapaxes(shares, 1, 2), ops.stack(queries, axis=1))
+        rows = ops.reshape(rows, (-1, dim))
+        return ops.segment_sum(rows, ops.reshape(ids, (-1,)), num_segments=num_ids)
+    # Of many items, matrix products with all ids are faster than sums of rows.
+    total = 0.0
+    for share, query in zip(ops.unstack(shares, axis=1), queries, strict=True):
+        share = put(ops.zeros_like(query[:, :1]) + ops.zeros(num_ids), ids, share)
+        total = total + ops.matmul(ops.transpose(share), query)
+    return total
+
+
+def _logsumexp(logits):
+    largest = ops.max(logits, axis=1)
+    return largest + ops.log(ops.sum(ops.exp(logits - largest[:, None]), axis=1))
+
+
+def _in_chunks(function, carry, rows, chunk_size):
+    """Runs a function on chunks of rows, one after the other.
+
+    Args:
+        function: Callable from `(carry, chunk)` to the next carry, a tuple of tensors,
+            and a tuple of results with one row for each of the chunk, floats.
+        carry: Tuple of tensors.
+        rows: Tuple of tensors with one number of rows.
+        chunk_size: Python int, or `None` for all rows at once.
+
+    Returns:
+        Tuple of the last carry and the results for all rows.
+    """
+    num_rows = ops.shape(rows[0])[0]
+    if chunk_size is None or (isinstance(num_rows, int) and num_rows <= chunk_size):
+        return function(carry, rows)
+    # As many chunks as are needed, all of one size, so that little is padded.
+    num_chunks = ops.maximum((num_rows + chunk_size - 1) // chunk_size, 1)
+    if isinstance(num_rows, int):
+        num_chunks = max(-(-num_rows // chunk_size), 1)
+    size = (num_rows + num_chunks - 1) // num_chunks
+    rows = [_padded(x, num_chunks * size - num_rows) for x in rows]
+
+    def chunk_at(start, token):
+        chunk = [
+            ops.slice(x, (start, *[0] * (len(x.shape) - 1)), (size, *x.shape[1:]))
+            for x in rows
+        ]
+        # TensorFlow would run ahead, and hold several chunks.
+        chunk[0] = ops.where(ops.sum(token[:1]) > 0, chunk[0], chunk[0])
+        return tuple(chunk)
+
+    carry, results = function(carry, tuple(x[:size] for x in rows))
+    results = tuple(_padded(x, (num_chunks - 1) * size) for x in results)
+
+    def step(i, carry, results):
+        chunk = chunk_at(i * size, (carry or results)[0])
+        carry, parts = function(carry, chunk)
+        results = tuple(
+            ops.slice_update(of, (i * size, *[0] * (len(of.shape) - 1)), part)
+            for of, part in zip(results, parts, strict=True)
+        )
+        return i + 1, carry, results
+
+    _, carry, results = ops.while_loop(
+        lambda i, *_: i < num_chunks, step, (1, carry, results)
+    )
+    return carry, tuple(x[:num_rows] for x in results)
+
+
+def _padded(x, missing):
+    """`x` with `missing` more rows of zeros."""
+    return ops.concatenate(
+        [x, ops.zeros((missing, *x.shape[1:]), dtype=x.dtype)], axis=0
+    )

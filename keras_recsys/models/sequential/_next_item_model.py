@@ -1,0 +1,141 @@
+"""The class of models that predict the next item."""
+
+import keras
+from keras import ops
+
+from keras_recsys.layers.sequential._next_item_head import NextItemHead
+from keras_recsys.layers.sequential._steps import last_step
+from keras_recsys.layers.sequential.compact_ids import CompactIds
+from keras_recsys.models._named_model import NamedModel
+
+
+@keras.saving.register_keras_serializable(package="keras_recsys")
+class NextItemModel(NamedModel):
+    """A model that ends in a head of the next item, and knows its loss.
+
+    Its outputs are `"logits"`, `(batch_size, num_items + 1)`, of the item after the
+    last step, and `"user_vector"`. Compiled without a loss it is trained by the cross
+    entropy of the item after the last step where the targets are `(batch_size,)`, and
+    of the item after each step where they are `(batch_size, seq_len)`, 0 for none; the
+    loss is the mean over the targets that are not 0. The logits of all steps are never
+    held at once. Evaluation does the same. Metrics, and a loss that is given to
+    `compile`, see `"logits"` and the last target alone.
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        heads, compacts = (
+            [x for x in self.layers if isinstance(x, kind)]
+            for kind in (NextItemHead, CompactIds)
+        )
+        if len(heads) != 1 or len(compacts) != 1:
+            raise ValueError(
+                "`NextItemModel` must have one `CompactIds` and one head. "
+                f"Received: {len(compacts)} and {len(heads)}."
+            )
+        # In a function, or Keras would count the layers twice.
+        graph = keras.Model(self.input, (self.output, heads[0].input))
+        self._run = lambda *args, **kwargs: graph(*args, **kwargs)
+        self._head, self._compact = (lambda: heads[0]), (lambda: compacts[0])
+
+    def call(self, inputs, training=None, mask=None):
+        if not training:
+            return super().call(inputs, training=training, mask=mask)
+        outputs, steps = self._run(inputs, training=True)
+        return {**outputs, "steps": steps}
+
+    def compute_loss(
+        self, x=None, y=None, y_pred=None, sample_weight=None, training=True
+    ):
+        """The loss, see the class; with regularization, as in Keras."""
+        targets = _targets(y)
+        if self.loss is not None:
+            return super().compute_loss(
+                x, _last(targets), y_pred["logits"], sample_weight, training=training
+            )
+        steps = y_pred.get("steps")
+        if steps is None:
+            _, steps = self._run(x, training=training)
+        weights = ops.ones_like(targets, dtype="float32")
+        if sample_weight is not None:
+            weights = weights * _weights(sample_weight, targets)
+        if len(targets.shape) == 2:
+            targets, weights = self._as_steps(_one(x), targets, weights)
+        losses = self._head().losses(*steps, targets, training=training)
+        count = ops.sum(ops.cast(ops.not_equal(targets, 0), losses.dtype))
+        loss = ops.sum(losses * ops.cast(weights, losses.dtype))
+        total = sum(self.losses, loss / ops.maximum(count, 1.0))
+        return _Share(name="next_item")(total, total)
+
+    def _as_steps(self, ids, targets, weights):
+        """Targets of all steps and their weights, moved as the model moves the items.
+
+        A step without an item has no target.
+        """
+        if None not in (ids.shape[1], targets.shape[1]):
+            if ids.shape[1] != targets.shape[1]:
+                raise ValueError(
+                    "The targets must be of shape (batch_size,) or that of the items, "
+                    f"{tuple(ids.shape)}. Received: shape {tuple(targets.shape)}."
+                )
+        targets = ops.where(ops.not_equal(ids, 0), targets, ops.zeros_like(targets))
+        order = self._compact().order(ids)
+        return (ops.take_along_axis(x, order, axis=1) for x in (targets, weights))
+
+    def compute_metrics(self, x, y, y_pred, sample_weight=None):
+        """The metrics of the item after the last step."""
+        targets = _last(_targets(y))
+        return super().compute_metrics(x, targets, y_pred["logits"], sample_weight)
+
+
+class _Share(keras.losses.Loss):
+    """A loss that is computed already, as the part of one device in that of all."""
+
+    def call(self, y_true, y_pred):
+        return ops.reshape(y_pred, (1,))
+
+
+def _one(values):
+    """The one tensor of what Keras passes as targets or weights."""
+    return ops.convert_to_tensor(keras.tree.flatten(values)[0])
+
+
+def _weights(sample_weight, targets):
+    """Weights of rows or steps, to be multiplied with what has the targets' shape."""
+    weights = ops.cast(_one(sample_weight), "float32")
+    if len(weights.shape) > len(targets.shape):
+        return ops.squeeze(weights, -1)
+    if len(weights.shape) < len(targets.shape):
+        return ops.expand_dims(weights, -1)
+    return weights
+
+
+def _targets(y):
+    """The targets, `(batch_size,)` or `(batch_size, seq_len)`.
+
+    Raises:
+        ValueError: If they are of another shape.
+    """
+    targets = _one(y)
+    rank = _rank(targets)
+    if rank == 2 and targets.shape[1] == 1:
+        return targets[:, 0]
+    if rank not in (1, 2):
+        raise ValueError(
+            "The targets must be of shape (batch_size,) or (batch_size, seq_len), the "
+            "same in each step: compile the model again for the other. "
+            f"Received: shape {targets.shape}."
+        )
+    return targets
+
+
+def _last(targets):
+    """The last target that is not 0, `(batch_size,)`."""
+    if len(targets.shape) < 2:
+        return targets
+    return last_step(ops.expand_dims(targets, -1), ops.not_equal(targets, 0))[:, 0]
+
+
+def _rank(x):
+    """The rank of a tensor, `None` where TensorFlow has forgotten it."""
+    return x.shape.rank if hasattr(x.shape, "rank") else len(x.shape)
