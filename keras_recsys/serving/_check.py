@@ -31,6 +31,24 @@ def _difference(got, want):
     return np.where(same, 0.0, np.where(np.isnan(distance), np.inf, distance))
 
 
+def _scores_of(found, ids, scores, values=None):
+    """The scores of what was found, `(num_rows, k)`; NaN for what is not in `ids`.
+
+    Args:
+        found: Array of ids, or of raw values.
+        ids: Array of the ids that may be found, `(num_rows, any)`.
+        scores: Array of their scores.
+        values: Optional array of the raw value of each id.
+    """
+    if values is not None:
+        id_of = {value: number for number, value in enumerate(values.tolist())}
+        plain = [x.decode() if isinstance(x, bytes) else x for x in found.ravel()]
+        found = np.array([id_of.get(x, -1) for x in plain]).reshape(found.shape)
+    same = found[:, :, None] == ids[:, None, :]
+    place = same.argmax(axis=2)
+    return np.where(same.any(axis=2), np.take_along_axis(scores, place, 1), np.nan)
+
+
 def check(folder):
     """Does the job in `folder`: loads the model, compares signatures and answers.
 
@@ -57,18 +75,29 @@ def check(folder):
         if _dtypes(outputs) != _dtypes(want["outputs"]):
             problems.append(f"signature {name!r} answers {outputs}")
     max_difference = 0.0
-    for number, name, batch_size in job["calls"]:
+    for number, name, batch_size, ranking in job["calls"]:
         served = loaded.signatures[name]
         specs = served.structured_input_signature[1]
         inputs = {}
         for key, spec in specs.items():
-            inputs[key] = tf.constant(arrays[f"{number}/inputs/{key}"][:batch_size])
+            array = arrays[f"{number}/inputs/{key}"]
+            inputs[key] = tf.constant(array[:batch_size] if array.ndim else array)
             if inputs[key].dtype != spec.dtype:  # bfloat16, which is stored as float32
                 inputs[key] = tf.cast(inputs[key], spec.dtype)
         outputs = served(**inputs)
         for key, output in outputs.items():
             want = arrays[f"{number}/outputs/{key}"][:batch_size].astype("float64")
-            got = tf.cast(output, tf.float64).numpy()
+            if key == ranking:
+                prefix = f"{number}/ranked/"
+                ids, scores = (
+                    arrays[prefix + x][:batch_size] for x in ("ids", "scores")
+                )
+                values = (
+                    arrays[prefix + "values"] if prefix + "values" in arrays else None
+                )
+                got = _scores_of(output.numpy(), ids, scores, values).astype("float64")
+            else:
+                got = tf.cast(output, tf.float64).numpy()
             where = f"{key!r} of signature {name!r} at batch size {batch_size}"
             if got.shape != want.shape:
                 problems.append(f"{where} has shape {got.shape}, not {want.shape}")

@@ -1,21 +1,12 @@
 """Writes a model as a SavedModel and checks it in a process with TensorFlow alone."""
 
-import collections
-import contextlib
 import dataclasses
-import json
-import logging
-import os
-import pathlib
-import re
-import shutil
-import subprocess
-import sys
 
 import keras
 import numpy as np
 
 from keras_recsys.data._base_vocabulary import check_vocabularies
+from keras_recsys.serving._interface import Interface
 from keras_recsys.serving._place import check_path, move_into_place, workspace
 from keras_recsys.serving._rows import (
     check_sample,
@@ -23,12 +14,20 @@ from keras_recsys.serving._rows import (
     raw_values,
     sample_inputs,
 )
+from keras_recsys.serving._saved_model import (
+    BATCH_SIZES,
+    DEFAULT,
+    LENGTHS,
+    Case,
+    check_in_fresh_process,
+    full_precision,
+    make_snippet,
+    quiet,
+    tolerances,
+    write,
+)
 
-DEFAULT = "serving_default"
 RAW = "raw"
-BATCH_SIZES = (1, 7)
-LENGTHS = (4, 7)  # of the check inputs, where the model leaves a length open
-HALF = ("float16", "bfloat16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,185 +48,6 @@ class ExportReport:
     signatures: dict
     max_difference: float
     snippet: str
-
-
-@dataclasses.dataclass(frozen=True)
-class _Case:
-    """Rows to ask one signature, and what `model.predict` says to them."""
-
-    signature: str
-    inputs: dict
-    outputs: dict
-
-
-class _Interface:
-    """Names, inputs and outputs of a functional model, whatever structure they have.
-
-    Raises:
-        TypeError: If `model` is no Keras model.
-        ValueError: If it has no inputs yet, or inputs that cannot be served.
-    """
-
-    def __init__(self, model):
-        if not isinstance(model, keras.Model):
-            raise TypeError(
-                f"`model` must be a `keras.Model`. Received: model={model!r}."
-            )
-        try:
-            tensors, outputs = model.inputs, model.outputs
-        except AttributeError:
-            tensors = outputs = None
-        if not tensors or not outputs:
-            raise ValueError(
-                "`model` must be functional, made as `keras.Model(inputs, outputs)`: "
-                "only then are its inputs known by name. "
-                f"Received: model={model!r}."
-            )
-        self.model = model
-        if isinstance(model, keras.Sequential):
-            self.structure, struct_out = tensors[0], outputs[0]
-        else:
-            self.structure, struct_out = model.input, model.output
-        if _is_flat_dict(self.structure):
-            self.tensors = dict(self.structure)
-        else:
-            flat = keras.tree.flatten(self.structure)
-            self.tensors = dict(zip(_layer_names(flat), flat, strict=True))
-        if _is_flat_dict(struct_out):
-            self.output_tensors = dict(struct_out)
-        else:
-            flat = keras.tree.flatten(struct_out)
-            self.output_tensors = dict(zip(_layer_names(flat), flat, strict=True))
-        self._check_names()
-        self._check_tensors()
-
-    def _check_names(self):
-        for name in self.tensors:
-            if not re.fullmatch("[A-Za-z][A-Za-z0-9_]*", str(name)) or name == "self":
-                raise ValueError(
-                    "An input of `model` must have a name of ASCII letters, digits and "
-                    "underscores that begins with a letter and is not 'self': "
-                    "TensorFlow changes or refuses others in a signature. "
-                    f"Received: name={name!r}."
-                )
-        lower = collections.Counter(name.lower() for name in self.tensors)
-        twins = [name for name in self.tensors if lower[name.lower()] > 1]
-        if twins:
-            raise ValueError(
-                "The inputs of `model` must have names that differ in more than case: "
-                f"TensorFlow does not tell them apart. Received: names={twins!r}."
-            )
-
-    def _check_tensors(self):
-        for name, tensor in self.tensors.items():
-            if not re.match("bool|u?int|b?float", tensor.dtype):
-                raise ValueError(
-                    f"Input {name!r} of `model` must hold numbers; texts are served by "
-                    "giving its `keras_recsys.data.Vocabulary` in `vocabularies`. "
-                    f"Received: dtype={tensor.dtype!r}."
-                )
-            if not tensor.shape or tensor.shape[0] is not None:
-                raise ValueError(
-                    f"Input {name!r} of `model` must leave the batch size open. "
-                    f"Received: shape={tuple(tensor.shape)}."
-                )
-
-    def call(self, inputs):
-        """Outputs by name of inputs by name, as tensors."""
-        outputs = self.model(self._pack(inputs), training=False)
-        return self._unpack(outputs)
-
-    def predict(self, inputs):
-        """Outputs by name of inputs by name, as NumPy arrays."""
-        rows = len(next(iter(inputs.values())))
-        outputs = self.model.predict(self._pack(inputs), batch_size=rows, verbose=0)
-        return {
-            name: value.astype("float32") if value.dtype.name in HALF else value
-            for name, value in self._unpack(outputs).items()
-        }
-
-    def table_sizes(self, name):
-        """Sizes of the embedding tables that are read with the input, if any."""
-        sizes = []
-        for layer in self.model.layers:
-            size = getattr(layer, "input_dim", None)
-            if not isinstance(size, int):
-                continue
-            for node in layer._inbound_nodes:
-                if any(tensor is self.tensors[name] for tensor in node.input_tensors):
-                    sizes.append(size)
-        return sizes
-
-    def _pack(self, inputs):
-        if _is_flat_dict(self.structure):
-            return {name: inputs[name] for name in self.tensors}
-        return keras.tree.pack_sequence_as(
-            self.structure, [inputs[name] for name in self.tensors]
-        )
-
-    def _unpack(self, outputs):
-        if isinstance(outputs, dict) and set(outputs) == set(self.output_tensors):
-            return outputs
-        return dict(zip(self.output_tensors, keras.tree.flatten(outputs), strict=True))
-
-
-def _is_flat_dict(structure):
-    return isinstance(structure, dict) and not any(
-        isinstance(value, (dict, list, tuple)) for value in structure.values()
-    )
-
-
-def _layer_names(tensors):
-    """Name of the layer that makes each tensor; a second one gets `_1`, and so on."""
-    names = []
-    for tensor in tensors:
-        base = name = tensor._keras_history.operation.name
-        count = 0
-        while name in names:
-            count += 1
-            name = f"{base}_{count}"
-        names.append(name)
-    return names
-
-
-@contextlib.contextmanager
-def _quiet():
-    """Keeps TensorFlow's notes on saving and retracing off the terminal."""
-    loggers = [logging.getLogger(name) for name in ("tensorflow", "absl")]
-    levels = [logger.level for logger in loggers]
-    try:
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
-
-
-@contextlib.contextmanager
-def _full_precision():
-    """Turns TensorFloat-32 off, which the fresh process, on the CPU, does not have."""
-    import tensorflow as tf
-
-    experimental = tf.config.experimental
-    enabled = experimental.tensor_float_32_execution_enabled()
-    experimental.enable_tensor_float_32_execution(False)
-    try:
-        yield
-    finally:
-        experimental.enable_tensor_float_32_execution(enabled)
-
-
-def _tolerances(model):
-    """Absolute and relative tolerance of the check, by the precision of the model."""
-    import tensorflow as tf
-
-    layers = model._flatten_layers()
-    if any(getattr(layer, "compute_dtype", None) in HALF for layer in layers):
-        return 1e-2, 1e-2
-    if tf.config.list_logical_devices("GPU"):  # `predict` sums in another order there
-        return 1e-5, 1e-4
-    return 1e-6, 1e-5
 
 
 def _check_vocabularies(vocabularies, interface):
@@ -277,7 +97,7 @@ def _raw_case(interface, vocabularies, inputs):
         else:
             read = vocabulary.encode(raw[name].reshape(-1)).reshape(ids.shape)
         encoded[name] = read.astype(ids.dtype)
-    return _Case(RAW, raw, interface.predict(encoded))
+    return Case(RAW, raw, interface.predict(encoded))
 
 
 def _make_cases(interface, vocabularies, sample):
@@ -299,9 +119,9 @@ def _make_cases(interface, vocabularies, sample):
             for length in LENGTHS[: 1 + is_open]
         ]
     try:
-        with _full_precision():
+        with full_precision():
             cases = [
-                _Case(DEFAULT, batch, interface.predict(batch)) for batch in batches
+                Case(DEFAULT, batch, interface.predict(batch)) for batch in batches
             ]
             if vocabularies:
                 cases.append(_raw_case(interface, vocabularies, batches[0]))
@@ -338,7 +158,7 @@ def _signatures(interface, vocabularies):
 
 
 def _save(interface, vocabularies, signatures, folder):
-    """Writes the SavedModel with nothing in it but what the signatures use."""
+    """Writes the signatures as a SavedModel."""
     import tensorflow as tf
 
     lookups = {}
@@ -365,145 +185,7 @@ def _save(interface, vocabularies, signatures, folder):
             }
             function = tf.function(function, autograph=False)
             functions[name] = function.get_concrete_function(specs)
-    captured = {id(x) for f in functions.values() for x in f.captured_inputs}
-    module = tf.Module()
-    module.weights = [
-        variable.value
-        for variable in interface.model.variables
-        if any(id(part.handle) in captured for part in _parts(variable.value))
-    ]
-    module.tables = [
-        table
-        for layer in (interface.model, *lookups.values())
-        for table in _tables(layer)
-        if id(table.resource_handle) in captured
-    ]
-    options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-    tf.saved_model.save(module, folder, signatures=functions, options=options)
-    _forget_gradients(pathlib.Path(folder) / "saved_model.pb")
-
-
-def _forget_gradients(path):
-    """Removes the marks of custom gradients, of which TensorFlow warns at each load.
-
-    The gradients themselves are not in the file, and serving needs none.
-    """
-    from tensorflow.core.protobuf import saved_model_pb2
-
-    saved = saved_model_pb2.SavedModel.FromString(path.read_bytes())
-    for graph in saved.meta_graphs:
-        functions = graph.graph_def.library.function
-        for nodes in (graph.graph_def.node, *(f.node_def for f in functions)):
-            for node in nodes:
-                node.attr.pop("_gradient_op_type", None)
-    path.write_bytes(saved.SerializeToString(deterministic=True))
-
-
-def _parts(variable):
-    """The copies of a variable that a distribution strategy mirrors, or itself."""
-    return getattr(variable, "values", (variable,))
-
-
-def _tables(layer):
-    """The lookup tables that layers hold as attributes."""
-    import tensorflow as tf
-
-    resource = tf.saved_model.experimental.TrackableResource
-    for part in layer._flatten_layers():
-        for value in vars(part).values():
-            if isinstance(value, resource):
-                yield value
-
-
-def _check_in_fresh_process(folder, room, signatures, cases, tolerances):
-    """Asks the SavedModel in a process that imports TensorFlow alone.
-
-    Returns:
-        The largest absolute difference from `model.predict`.
-
-    Raises:
-        RuntimeError: If the process fails, or its answers or signatures are others.
-    """
-    job = {
-        "model": str(folder),
-        "atol": tolerances[0],
-        "rtol": tolerances[1],
-        "signatures": signatures,
-        "calls": [
-            (number, case.signature, batch_size)
-            for number, case in enumerate(cases)
-            for batch_size in BATCH_SIZES
-        ],
-    }
-    arrays = {
-        f"{number}/{kind}/{name}": array
-        for number, case in enumerate(cases)
-        for kind in ("inputs", "outputs")
-        for name, array in getattr(case, kind).items()
-    }
-    job_folder = room / "job"
-    job_folder.mkdir()
-    # Run from a folder of its own, so that nothing beside it can be imported.
-    script = shutil.copy(pathlib.Path(__file__).with_name("_check.py"), job_folder)
-    (job_folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
-    np.savez(job_folder / "arrays.npz", **arrays)
-    dropped = ("KERAS_BACKEND", "PYTHONWARNINGS", "TF_CONFIG")
-    environment = {
-        key: value for key, value in os.environ.items() if key not in dropped
-    }
-    environment["CUDA_VISIBLE_DEVICES"] = "-1"  # this process holds the GPU memory
-    done = subprocess.run(
-        [sys.executable, script, job_folder],
-        cwd=job_folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    if done.returncode != 0:
-        raise RuntimeError(
-            "The SavedModel must load and answer in a process with TensorFlow alone; "
-            f"nothing was written. Signatures: {signatures}. Received: exit status "
-            f"{done.returncode} and\n{done.stderr[-3000:]}"
-        )
-    result = json.loads((job_folder / "result.json").read_text(encoding="utf-8"))
-    if result["problems"]:
-        raise RuntimeError(
-            "The SavedModel must answer as `model.predict` does; nothing was written. "
-            f"Received: a largest difference of {result['max_difference']:.3g}; "
-            f"{'; '.join(result['problems'])}. Signatures: {signatures}."
-        )
-    return result["max_difference"]
-
-
-def _make_snippet(path, signatures, cases):
-    """Source of a client that asks each signature two rows of the check."""
-    lines = [
-        "import tensorflow as tf",
-        "",
-        f"loaded = tf.saved_model.load({path!r})  # keep it: it owns the weights",
-    ]
-    for name, signature in signatures.items():
-        case = next(case for case in cases if case.signature == name)
-        lines += ["", "rows = {"]
-        for key, (dtype, _) in signature["inputs"].items():
-            value = _literal(case.inputs[key][:2], dtype)
-            lines.append(f"    {key!r}: {value},")
-        lines += ["}", f"outputs = loaded.signatures[{name!r}](**rows)"]
-        for key in signature["outputs"]:
-            lines.append(f"print({key!r}, outputs[{key!r}].numpy())")
-    return "\n".join(lines) + "\n"
-
-
-def _literal(array, dtype):
-    """Source of the array as a tensor; large ones are zeros."""
-    if array.size > 100:
-        return f"tf.zeros({list(array.shape)}, tf.{dtype})"
-    if array.dtype.kind == "f":
-        array = array.astype("float64").round(3)
-    return f"tf.constant({array.tolist()}, tf.{dtype})"
+    write(functions, folder, [interface.model, *lookups.values()])
 
 
 def export(
@@ -581,22 +263,22 @@ def export(
             "the model, set KERAS_BACKEND=tensorflow and load it there. "
             f"Received: backend={keras.config.backend()!r}."
         )
-    interface = _Interface(model)
+    interface = Interface(model)
     vocabularies = {} if vocabularies is None else vocabularies
     _check_vocabularies(vocabularies, interface)
     if sample is not None:
         sample = check_sample(sample, interface)
     path = check_path(path, overwrite)
     signatures = _signatures(interface, vocabularies)
-    with workspace(path) as room, _quiet():
+    with workspace(path) as room, quiet():
         cases = _make_cases(interface, vocabularies, sample)
         folder = room / "model"  # not the room itself, which is closed to others
         _save(interface, vocabularies, signatures, folder)
-        max_difference = _check_in_fresh_process(
-            folder, room, signatures, cases, _tolerances(model)
+        max_difference = check_in_fresh_process(
+            folder, room, signatures, cases, tolerances(model)
         )
         move_into_place(folder, path, room)
-    snippet = _make_snippet(path, signatures, cases)
+    snippet = make_snippet(path, signatures, cases)
     if verbose:
         print(snippet, end="")  # noqa: T201
     return ExportReport(path, signatures, max_difference, snippet)

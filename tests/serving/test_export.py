@@ -14,12 +14,14 @@ from keras import layers, ops
 
 from keras_recsys.data import HashedVocabulary, Vocabulary
 from keras_recsys.serving import ExportReport, _check, export
+from keras_recsys.serving._interface import Interface
 from keras_recsys.serving._rows import (
     check_sample,
     made_inputs,
     raw_values,
     sample_inputs,
 )
+from keras_recsys.serving._saved_model import tolerances
 
 MODULE = importlib.import_module("keras_recsys.serving.export")
 BIG = 2**31 + 5
@@ -138,7 +140,7 @@ def shop(tmp_path_factory):
 @pytest.fixture
 def unchecked(monkeypatch):
     """Leaves out the fresh process, where a test looks at something else."""
-    monkeypatch.setattr(MODULE, "_check_in_fresh_process", lambda *args: 0.0)
+    monkeypatch.setattr(MODULE, "check_in_fresh_process", lambda *args: 0.0)
 
 
 def test_report(shop):
@@ -301,7 +303,7 @@ def test_stopped_export_leaves_nothing(tmp_path, monkeypatch):
     def stop(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(MODULE, "_check_in_fresh_process", stop)
+    monkeypatch.setattr(MODULE, "check_in_fresh_process", stop)
     with pytest.raises(KeyboardInterrupt):
         export(make_small(), tmp_path / "new" / "newer" / "1")
     assert os.listdir(tmp_path) == []
@@ -507,7 +509,7 @@ def test_sample_that_the_model_refuses(tmp_path):
 
 
 def test_sample_is_repeated_and_its_open_lengths_changed():
-    interface = MODULE._Interface(make_shop())
+    interface = Interface(make_shop())
     sample = check_sample(make_shop_rows(2, 3), interface)
     first, second = sample_inputs(sample, interface, 7)
     assert first["user"].tolist() == (SAMPLE["user"].tolist() * 4)[:7]
@@ -519,7 +521,7 @@ def test_sample_is_repeated_and_its_open_lengths_changed():
 
 
 def test_made_rows_reach_the_end_of_the_table_and_hold_padding():
-    interface = MODULE._Interface(make_shop())
+    interface = Interface(make_shop())
     rng = np.random.default_rng(0)
     rows = made_inputs(interface, {}, 7, 4, rng)
     assert rows["item"].max() == ITEM.size - 1
@@ -579,8 +581,8 @@ def test_raw_rows_of_hashed_vocabularies():
 
 
 def test_tolerances_follow_the_precision():
-    assert MODULE._tolerances(make_small()) == (1e-6, 1e-5)
-    assert MODULE._tolerances(make_two()) == (1e-2, 1e-2)
+    assert tolerances(make_small()) == (1e-6, 1e-5)
+    assert tolerances(make_two()) == (1e-2, 1e-2)
 
 
 def test_difference_of_numbers_that_are_not_finite():
