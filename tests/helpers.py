@@ -140,16 +140,23 @@ def _model_of(head, **call):
 
 
 class _Losses(keras.layers.Layer):
-    """Losses of the steps, by `losses` or by the logits of each prefix."""
+    """Losses of the steps, by `losses`, `loss` or the logits of each prefix."""
 
-    def __init__(self, head, table, targets, by_prefix):
+    def __init__(self, head, table, targets, by_prefix, weights=None):
         super().__init__()
+        self.weights_of_targets = weights
         self.head, self.table, self.targets = head, table, targets
         self.by_prefix = by_prefix
         self.built = True
 
     def call(self, states, ids):
         table, targets = ops.convert_to_tensor(self.table), self.targets
+        if self.weights_of_targets is not None:
+            training = not hasattr(self.head, "seed")  # nothing is drawn
+            weights = tensor(self.weights_of_targets)
+            return self.head.loss(
+                states, ids, table, targets, weights, training=training
+            )
         if not self.by_prefix:
             return self.head.losses(states, ids, table, targets, training=False)
         losses = []
@@ -174,13 +181,16 @@ def _check_losses(make_head, model, states, ids):
         again = make_head(chunk_size=chunk_size)
         again.build(states.shape, ids.shape, tuple(table.shape))
         again.set_weights(head.get_weights())
-        layer = _Losses(again, table, targets, False)
-        got, gradients = output_and_gradients(layer, (states, ids), coef)
-        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
-        for a, b in zip(gradients, want_gradients, strict=True):
-            assert (a is None) == (b is None)  # of a table that does not matter
-            if a is not None:
-                np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+        for weights in (None, coef.astype("float32")):
+            layer = _Losses(again, table, targets, False, weights)
+            each = coef if weights is None else np.ones(())
+            got, gradients = output_and_gradients(layer, (states, ids), each)
+            expected = want if weights is None else (want * coef).sum()
+            np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
+            for a, b in zip(gradients, want_gradients, strict=True):
+                assert (a is None) == (b is None)  # of a table that does not matter
+                if a is not None:
+                    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
     logits = array(head(states, ids, array(table))).astype("float64")
     norms = np.log(np.exp(logits).sum(axis=1))
     last = np.array([6, 1, 5], "int32")

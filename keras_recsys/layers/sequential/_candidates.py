@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from keras_recsys.layers.sequential._catalogue import put, top_ids
+from keras_recsys.layers.sequential._catalogue import are_largest, put, top_ids
 from keras_recsys.layers.sequential._steps import LOWEST, first_steps, same_items
 
 
@@ -93,7 +93,9 @@ def candidate_logits(
         reranked = scores[:, :, i]
         if add_reranks:
             reranked = reranked + logits
-        chosen = ops.logical_and(real, _are_largest(logits, size))
+        chosen = ops.logical_and(
+            real, are_largest(logits, size)[:, : ops.shape(logits)[1]]
+        )
         logits = ops.where(chosen, reranked, logits)
     if context is None:
         return logits
@@ -108,12 +110,3 @@ def among(ids, others):
     """Whether an id is one of the others of its row, of the shape of `ids`."""
     others = ops.expand_dims(ops.cast(others, ids.dtype), 1)
     return ops.any(ops.equal(ops.expand_dims(ids, 2), others), axis=2)
-
-
-def _are_largest(scores, size):
-    """Whether a score is one of the `size` largest of its row; of few, all are."""
-    filled = ops.pad(scores, ((0, 0), (0, size)), constant_values=LOWEST)
-    _, places = ops.top_k(filled, size, sorted=False)
-    places = ops.cast(places, "int32")
-    chosen = put(ops.zeros_like(filled), places, ops.ones_like(filled[:, :size]))
-    return chosen[:, : ops.shape(scores)[1]] > 0

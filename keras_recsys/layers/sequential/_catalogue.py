@@ -13,8 +13,10 @@ from keras import ops
 
 from keras_recsys.layers.sequential._steps import LOWEST
 
-# Scores that a chunk of rows holds where nothing else is asked for: 32 MiB.
-CHUNK_SCORES = 2**23
+# Scores that a chunk of rows holds where nothing else is asked for, 8 MiB, which is
+# fastest; but no fewer rows, or reading the table would take the time.
+CHUNK_SCORES = 2**21
+LEAST_ROWS = 32
 
 
 class Catalogue:
@@ -65,8 +67,56 @@ class Catalogue:
 
         return run(table, *rows)
 
+    def loss_sum(self, table, rows, targets, weights, chunk_size=None):
+        """Cross entropy of the targets, weighted and added up.
+
+        The gradient is made in the forward pass, chunk by chunk, so that no score is
+        held for the backward pass or made twice.
+
+        Args:
+            table: Tensor, `(num_ids, dim)`.
+            rows: Tuple of tensors.
+            targets: Integer tensor, `(num_rows,)`; 0 counts as nothing.
+            weights: Float tensor, `(num_rows,)`, which gets no gradient.
+            chunk_size: Optional int: rows whose scores are held at a time. Defaults to
+                as many as make 8 MiB.
+        """
+        weights = ops.where(ops.not_equal(targets, 0), weights, 0.0)
+        ids = rows[-1:] if self.has_context else ()
+        rows = rows[: len(rows) - len(ids)]
+
+        @ops.custom_gradient
+        def run(table, targets, weights, *rows_and_ids):
+            def step(carry, chunk):
+                targets, weights, *rows = chunk
+                logits, best, items = self._forward(table, rows)
+                norms = _logsumexp(logits)
+                hits = ops.take_along_axis(logits, targets[:, None], axis=1)[:, 0]
+                loss = ops.sum((norms - hits) * weights)
+                d = self._slopes(logits, norms, targets, weights)
+                d_table, *d_rows = self._backward(d, table, rows, best, items)
+                d_rows = tuple(x for x in d_rows if x is not None)
+                if carry:
+                    d_table, loss = d_table + carry[0], loss + carry[1]
+                return (d_table, loss), d_rows
+
+            chunks = (targets, weights, *rows_and_ids)
+            (d_table, loss), d_rows = _in_chunks(
+                step, (), chunks, self._rows_of_a_chunk(table, chunk_size)
+            )
+
+            def gradient(*args, upstream=None):
+                upstream = args[0] if upstream is None else upstream
+                d = (upstream * x for x in d_rows)
+                no_ids = (None,) * len(ids)
+                return (upstream * d_table, None, None, *d, *no_ids)
+
+            return loss, gradient
+
+        return run(table, targets, weights, *rows, *ids)
+
     def losses(self, table, rows, targets, chunk_size=None, *, hold=False):
-        """Cross entropy of the targets, `(num_rows,)`, 0 where a target is 0.
+        """Cross entropy of each of the targets, `(num_rows,)`, 0 where a target is 0.
 
         Args:
             table: Tensor, `(num_ids, dim)`.
@@ -74,14 +124,14 @@ class Catalogue:
             targets: Integer tensor, `(num_rows,)`.
             chunk_size: Optional int: rows whose scores are made at a time, in the
                 forward pass and again in the backward pass. Defaults to as many as
-                make 32 MiB.
+                make 8 MiB.
             hold: Whether the scores of all rows are made once and held, which is faster
                 where there are few, unless `chunk_size` is given.
         """
         real = ops.not_equal(targets, 0)
         whole = hold and chunk_size is None
-        if chunk_size is None and not hold:
-            chunk_size = max(1, CHUNK_SCORES // table.shape[0])
+        if not whole:
+            chunk_size = self._rows_of_a_chunk(table, chunk_size)
 
         @ops.custom_gradient
         def run(table, targets, *rows):
@@ -102,31 +152,38 @@ class Catalogue:
             def gradient(*args, upstream=None):
                 upstream = args[0] if upstream is None else upstream
 
-                def backward(d_table, chunk):
+                def backward(carry, chunk):
                     upstream, norms, targets, *rest = chunk
                     best, rows = rest[: len(best_of)], rest[len(best_of) :]
                     if whole:
                         logits, items = held
                     else:
                         logits, _, items = self._forward(table, rows, best)
-                    d = ops.exp(logits - norms[:, None]) * upstream[:, None]
-                    hits = ops.take_along_axis(d, targets[:, None], axis=1)
-                    d = put(d, targets[:, None], hits - upstream[:, None])
-                    d_part, *d_rows = self._backward(d, table, rows, best, items)
-                    d_rows = [x for x in d_rows if x is not None]
-                    total = tuple(x + d_part for x in d_table) or (d_part,)
-                    return total, tuple(d_rows)
+                    d = self._slopes(logits, norms, targets, upstream)
+                    d_table, *d_rows = self._backward(d, table, rows, best, items)
+                    d_rows = tuple(x for x in d_rows if x is not None)
+                    return (d_table + carry[0] if carry else d_table,), d_rows
 
                 best_of = best
                 chunks = (upstream, norms, targets, *best, *rows)
-                start = () if whole else (ops.zeros_like(table),)
-                (d_table,), d_rows = _in_chunks(backward, start, chunks, chunk_size)
+                (d_table,), d_rows = _in_chunks(backward, (), chunks, chunk_size)
                 no_ids = (None,) if self.has_context else ()
                 return (d_table, None, *d_rows, *no_ids)
 
             return losses, gradient
 
         return ops.where(real, run(table, targets, *rows), 0.0)
+
+    def _rows_of_a_chunk(self, table, chunk_size):
+        if chunk_size is not None:
+            return chunk_size
+        return max(LEAST_ROWS, CHUNK_SCORES // table.shape[0])
+
+    def _slopes(self, logits, norms, targets, upstream):
+        """The gradient of the scores, by that of the cross entropies."""
+        d = ops.exp(logits - norms[:, None]) * upstream[:, None]
+        hits = ops.take_along_axis(d, targets[:, None], axis=1)
+        return put(d, targets[:, None], hits - upstream[:, None])
 
     def _forward(self, table, rows, best=None):
         """The scores, what is in which reranked partition, and its vectors.
@@ -176,7 +233,7 @@ class Catalogue:
             if best is not None:
                 inside = _has_bit(numbers, i)
             else:
-                inside = _largest(scores, size)
+                inside = are_largest(scores, size)
                 number = number + ops.where(inside, 2**i, 0)
             if self.add_reranks:
                 of = of + scores
@@ -273,12 +330,18 @@ def put(scores, ids, values):
     return ops.scatter_update(scores, places, ops.reshape(values, (-1,)))
 
 
-def _largest(scores, size):
-    """Whether a score is one of the `size` largest of its row, equal ones included."""
-    if size == scores.shape[1]:
+def are_largest(scores, size):
+    """Whether a score is one of the `size` largest of its row; of few, all are.
+
+    Where the width is not known, `size` columns more than that come back.
+    """
+    if scores.shape[1] is not None and size >= scores.shape[1]:
         return ops.ones_like(scores, dtype="bool")
-    least, _ = ops.top_k(scores, size)
-    return scores >= least[:, -1:]
+    if scores.shape[1] is None:
+        scores = ops.pad(scores, ((0, 0), (0, size)), constant_values=LOWEST)
+    _, places = ops.top_k(scores, size, sorted=False)
+    places = ops.cast(places, "int32")
+    return put(ops.zeros_like(scores), places, ops.ones_like(scores[:, :size])) > 0
 
 
 def _has_bit(numbers, bit):
@@ -302,13 +365,15 @@ def _table_gradient(table, ids, shares, queries):
     # Of many items, matrix products with all ids are faster than sums of rows.
     total = 0.0
     for share, query in zip(ops.unstack(shares, axis=1), queries, strict=True):
-        share = put(ops.zeros_like(query[:, :1]) + ops.zeros(num_ids), ids, share)
+        share = put(
+            ops.zeros_like(query[:, :1]) + ops.zeros_like(table[:, 0]), ids, share
+        )
         total = total + ops.matmul(ops.transpose(share), query)
     return total
 
 
 def _logsumexp(logits):
-    largest = ops.max(logits, axis=1)
+    largest = ops.max(logits, axis=1, initial=2 * LOWEST)  # a batch may be empty
     return largest + ops.log(ops.sum(ops.exp(logits - largest[:, None]), axis=1))
 
 
@@ -317,8 +382,8 @@ def _in_chunks(function, carry, rows, chunk_size):
 
     Args:
         function: Callable from `(carry, chunk)` to the next carry, a tuple of tensors,
-            and a tuple of results with one row for each of the chunk, floats.
-        carry: Tuple of tensors.
+            and a tuple of results with one row for each of the chunk.
+        carry: Tuple of tensors, `()` at first.
         rows: Tuple of tensors with one number of rows.
         chunk_size: Python int, or `None` for all rows at once.
 
@@ -337,7 +402,7 @@ def _in_chunks(function, carry, rows, chunk_size):
 
     def chunk_at(start, token):
         chunk = [
-            ops.slice(x, (start, *[0] * (len(x.shape) - 1)), (size, *x.shape[1:]))
+            ops.slice(x, (start, *[0] * (len(x.shape) - 1)), (size, *ops.shape(x)[1:]))
             for x in rows
         ]
         # TensorFlow would run ahead, and hold several chunks.
@@ -365,5 +430,5 @@ def _in_chunks(function, carry, rows, chunk_size):
 def _padded(x, missing):
     """`x` with `missing` more rows of zeros."""
     return ops.concatenate(
-        [x, ops.zeros((missing, *x.shape[1:]), dtype=x.dtype)], axis=0
+        [x, ops.zeros((missing, *ops.shape(x)[1:]), dtype=x.dtype)], axis=0
     )

@@ -69,8 +69,8 @@ class CPRSoftmax(NextItemHead):
         table: Float tensor, `(num_ids, dim)`, the vectors of all items, those of the
             lookup: `FullEmbedding` gives it with `return_table=True`. Row 0 is never
             read for a score.
-        mask: Optional boolean tensor, `(batch_size, seq_len)`; `False` makes padding
-            of a step too. Read from the Keras mask of `inputs` if not given.
+        inputs_mask: Optional boolean tensor, `(batch_size, seq_len)`; `False` makes
+            padding of a step too. Read from the Keras mask of `inputs` if not given.
         return_user_vector: Whether to return `f_vocabulary` too. Defaults to `False`.
 
     Returns:
@@ -178,8 +178,14 @@ class CPRSoftmax(NextItemHead):
 
     def query_losses(self, queries, table, targets, training):
         rows = self._rows(queries, table)
-        return self._catalogue().losses(
-            table, rows, targets, self.chunk_size, hold=queries.queries.shape[1] == 1
+        return self._catalogue().losses(table, rows, targets, self.chunk_size)
+
+    def query_loss(self, queries, table, targets, weights, training):
+        if not training:
+            return super().query_loss(queries, table, targets, weights, training)
+        rows = self._rows(queries, table)
+        return self._catalogue().loss_sum(
+            table, rows, targets, weights, self.chunk_size
         )
 
     def user_vectors(self, queries):

@@ -55,8 +55,8 @@ class MixtureOfSoftmaxes(NextItemHead):
         table: Float tensor, `(num_ids, dim)`, the vectors of all items, those of the
             lookup: `FullEmbedding` gives it with `return_table=True`. Row 0 is never
             read for a score.
-        mask: Optional boolean tensor, `(batch_size, seq_len)`; `False` makes padding
-            of a step too. Read from the Keras mask of `inputs` if not given.
+        inputs_mask: Optional boolean tensor, `(batch_size, seq_len)`; `False` makes
+            padding of a step too. Read from the Keras mask of `inputs` if not given.
         return_user_vector: Whether to return the `f_i` too. Defaults to `False`.
 
     Returns:
@@ -142,19 +142,30 @@ class MixtureOfSoftmaxes(NextItemHead):
 
     def query_losses(self, queries, table, targets, training):
         vectors = self.user_vectors(queries)
-        hold = queries.queries.shape[1] == 1
         if self.mode == "max":
             return self._largest().losses(
-                table, self._each(vectors), targets, self.chunk_size, hold=hold
+                table, self._each(vectors), targets, self.chunk_size
             )
         count = self.num_components
         chunk_size = None if self.chunk_size is None else self.chunk_size * count
         repeated = ops.repeat(targets, count)
         rows = (self._flat(vectors),)
-        losses = Catalogue().losses(table, rows, repeated, chunk_size, hold=hold)
+        losses = Catalogue().losses(
+            table,
+            rows,
+            repeated,
+            chunk_size,
+            hold=queries.queries.shape[1] == 1,
+        )
         weights = ops.reshape(self._log_weights(queries.queries), (-1, count))
         losses = -ops.logsumexp(weights - ops.reshape(losses, (-1, count)), axis=1)
         return ops.where(targets > 0, losses, ops.zeros_like(losses))
+
+    def query_loss(self, queries, table, targets, weights, training):
+        if self.mode != "max" or not training:
+            return super().query_loss(queries, table, targets, weights, training)
+        rows = self._each(self.user_vectors(queries))
+        return self._largest().loss_sum(table, rows, targets, weights, self.chunk_size)
 
     def user_vectors(self, queries):
         parts = zip(self.kernels, self.biases, strict=True)

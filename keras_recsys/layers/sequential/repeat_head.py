@@ -52,8 +52,8 @@ class RepeatHead(NextItemHead):
         table: Float tensor, `(num_ids, dim)`, of which only the number of ids is read:
             items have vectors of their own here, in `output_kernel`, `(2 * state_dim,
             num_ids)`.
-        mask: Optional boolean tensor, `(batch_size, seq_len)`; `False` makes padding
-            of a step too. Read from the Keras mask of `inputs` if not given.
+        inputs_mask: Optional boolean tensor, `(batch_size, seq_len)`; `False` makes
+            padding of a step too. Read from the Keras mask of `inputs` if not given.
         return_user_vector: Whether to return the features too. Defaults to `False`.
         training: Whether dropout acts.
 

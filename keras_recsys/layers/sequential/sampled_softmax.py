@@ -62,8 +62,8 @@ class SampledSoftmax(NextItemHead):
         table: Float tensor, `(num_ids, dim)`, the vectors of all items, those of the
             lookup: `FullEmbedding` gives it with `return_table=True`. Row 0 is never
             read for a score, and id 0 is never drawn.
-        mask: Optional boolean tensor, `(batch_size, seq_len)`; `False` makes padding
-            of a step too. Read from the Keras mask of `inputs` if not given.
+        inputs_mask: Optional boolean tensor, `(batch_size, seq_len)`; `False` makes
+            padding of a step too. Read from the Keras mask of `inputs` if not given.
         return_user_vector: Whether to return `f` too. Defaults to `False`.
 
     Returns:
@@ -150,10 +150,7 @@ class SampledSoftmax(NextItemHead):
         vectors = self.user_vectors(queries)
         vectors = ops.reshape(vectors, (-1, table.shape[-1]))
         if not training:
-            hold = queries.queries.shape[1] == 1
-            return Catalogue().losses(
-                table, (vectors,), targets, self.chunk_size, hold=hold
-            )
+            return Catalogue().losses(table, (vectors,), targets, self.chunk_size)
         num_items = table.shape[0] - 1
         sampled = self._draw(num_items)
         counts = self._log_counts(sampled, num_items, vectors.dtype)

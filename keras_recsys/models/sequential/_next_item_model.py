@@ -37,12 +37,30 @@ class NextItemModel(NamedModel):
         graph = keras.Model(self.input, (self.output, heads[0].input))
         self._run = lambda *args, **kwargs: graph(*args, **kwargs)
         self._head, self._compact = (lambda: heads[0]), (lambda: compacts[0])
+        self._in_train_step = False
 
     def call(self, inputs, training=None, mask=None):
-        if not training:
+        if not self._in_train_step:
             return super().call(inputs, training=training, mask=mask)
-        outputs, steps = self._run(inputs, training=True)
-        return {**outputs, "steps": steps}
+        outputs, steps = self._run(inputs, training=training)
+        return {**outputs, "steps": steps}  # for the loss, which else makes them anew
+
+    def train_step(self, *args, **kwargs):
+        """A step of training, as in Keras."""
+        self._in_train_step = True
+        try:
+            return super().train_step(*args, **kwargs)
+        finally:
+            self._in_train_step = False
+
+    def fit(self, x=None, *args, class_weight=None, **kwargs):
+        """Trains the model, as `keras.Model.fit` does, but takes no `class_weight`."""
+        if class_weight is not None:
+            raise ValueError(
+                "`class_weight` must be None: targets are items, not classes. Give "
+                f"`sample_weight`. Received: class_weight={class_weight!r}."
+            )
+        return super().fit(x, *args, **kwargs)
 
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
@@ -50,8 +68,9 @@ class NextItemModel(NamedModel):
         """The loss, see the class; with regularization, as in Keras."""
         targets = _targets(y)
         if self.loss is not None:
+            targets, sample_weight = _last(_one(x), targets, sample_weight)
             return super().compute_loss(
-                x, _last(targets), y_pred["logits"], sample_weight, training=training
+                x, targets, y_pred["logits"], sample_weight, training=training
             )
         steps = y_pred.get("steps")
         if steps is None:
@@ -61,9 +80,8 @@ class NextItemModel(NamedModel):
             weights = weights * _weights(sample_weight, targets)
         if len(targets.shape) == 2:
             targets, weights = self._as_steps(_one(x), targets, weights)
-        losses = self._head().losses(*steps, targets, training=training)
-        count = ops.sum(ops.cast(ops.not_equal(targets, 0), losses.dtype))
-        loss = ops.sum(losses * ops.cast(weights, losses.dtype))
+        loss = self._head().loss(*steps, targets, weights, training=training)
+        count = ops.sum(ops.cast(ops.not_equal(targets, 0), loss.dtype))
         total = sum(self.losses, loss / ops.maximum(count, 1.0))
         return _Share(name="next_item")(total, total)
 
@@ -84,8 +102,8 @@ class NextItemModel(NamedModel):
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
         """The metrics of the item after the last step."""
-        targets = _last(_targets(y))
-        return super().compute_metrics(x, targets, y_pred["logits"], sample_weight)
+        targets, weights = _last(_one(x), _targets(y), sample_weight)
+        return super().compute_metrics(x, targets, y_pred["logits"], weights)
 
 
 class _Share(keras.losses.Loss):
@@ -103,10 +121,17 @@ def _one(values):
 def _weights(sample_weight, targets):
     """Weights of rows or steps, to be multiplied with what has the targets' shape."""
     weights = ops.cast(_one(sample_weight), "float32")
-    if len(weights.shape) > len(targets.shape):
+    rank, own = _rank(targets), _rank(weights)
+    if own == 2 and rank == 1 and weights.shape[1] == 1:
         return ops.squeeze(weights, -1)
-    if len(weights.shape) < len(targets.shape):
+    if own == 1 and rank == 2:
         return ops.expand_dims(weights, -1)
+    if own != rank:
+        raise ValueError(
+            "The sample weights must be of shape (batch_size,) or that of the targets, "
+            "the same in each step: compile the model again for the other. "
+            f"Received: weights of shape {weights.shape}, targets of {targets.shape}."
+        )
     return weights
 
 
@@ -129,11 +154,17 @@ def _targets(y):
     return targets
 
 
-def _last(targets):
-    """The last target that is not 0, `(batch_size,)`."""
-    if len(targets.shape) < 2:
-        return targets
-    return last_step(ops.expand_dims(targets, -1), ops.not_equal(targets, 0))[:, 0]
+def _last(ids, targets, sample_weight):
+    """Target of the last item of each row, and its weight, both `(batch_size,)`."""
+    real = ops.not_equal(ids, 0)
+    if sample_weight is not None:
+        sample_weight = _weights(sample_weight, targets)
+        if len(targets.shape) == 2:
+            weights = sample_weight + ops.zeros_like(targets, dtype="float32")
+            sample_weight = last_step(ops.expand_dims(weights, -1), real)[:, 0]
+    if len(targets.shape) == 2:
+        targets = last_step(ops.expand_dims(targets, -1), real)[:, 0]
+    return targets, sample_weight
 
 
 def _rank(x):

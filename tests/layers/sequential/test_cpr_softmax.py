@@ -181,7 +181,7 @@ def test_mask_and_padding_anywhere_give_the_logits_of_the_packed_row():
     got = array(layer(states, ids, TABLE))
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
     # The same by a mask, with other items where it is False.
-    got = array(layer(states, np.where(ids > 0, ids, 10), TABLE, mask=ids > 0))
+    got = array(layer(states, np.where(ids > 0, ids, 10), TABLE, inputs_mask=ids > 0))
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 

@@ -117,7 +117,7 @@ def test_mask_and_padding_have_no_effect(mode):
     noise = np.where(IDS[..., None] > 0, STATES, np.nan)
     ids, high = np.where(IDS > 0, IDS, 11), TABLE.copy()
     high[0] = 100.0
-    got = array(layer(noise, ids, high, mask=IDS > 0))
+    got = array(layer(noise, ids, high, inputs_mask=IDS > 0))
     np.testing.assert_array_equal(got, want)
     assert np.isfinite(array(layer(noise, np.zeros_like(IDS), TABLE))).all()
 

@@ -95,7 +95,7 @@ def test_mask_and_padding_have_no_effect():
     layer = build()
     want = array(layer(STATES, IDS, TABLE))
     noise = np.where(IDS[..., None] > 0, STATES, np.nan)
-    got = array(layer(noise, np.where(IDS > 0, IDS, 11), TABLE, mask=IDS > 0))
+    got = array(layer(noise, np.where(IDS > 0, IDS, 11), TABLE, inputs_mask=IDS > 0))
     np.testing.assert_array_equal(got, want)
 
 

@@ -164,7 +164,9 @@ def test_mask_and_padding_have_no_effect():
     noise = np.where(IDS[..., None] > 0, STATES, np.nan)
     ids = np.where(IDS > 0, IDS, 11)
     want = array(build(50, seed=1).losses(STATES, IDS, TABLE, TARGETS))
-    got = array(build(50, seed=1).losses(noise, ids, high, TARGETS, mask=IDS > 0))
+    got = array(
+        build(50, seed=1).losses(noise, ids, high, TARGETS, inputs_mask=IDS > 0)
+    )
     np.testing.assert_array_equal(got, want)
     assert not want[TARGETS == 0].any()
     nothing = np.zeros_like(IDS)
