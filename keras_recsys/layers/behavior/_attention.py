@@ -98,7 +98,9 @@ def without_padding(value, mask):
 
 def softmax(scores):
     """Softmax of the last axis; that of Keras warns about an axis of one."""
-    return ops.exp(scores - ops.logsumexp(scores, axis=-1, keepdims=True))
+    if scores.shape[-1] == 1:
+        return ops.exp(scores - scores)
+    return ops.softmax(scores, axis=-1)
 
 
 def first_layer(query, kernel, bias, interactions=INTERACTIONS):

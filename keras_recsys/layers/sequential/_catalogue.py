@@ -223,11 +223,13 @@ class Catalogue:
             ids = top_ids(logits, min(sum(sizes), num_items))
         else:
             ids, numbers = best
-        first = ops.take_along_axis(logits, ids, axis=1)
         items = ops.take(table, ids, axis=0)
         queries = ops.stack(reranks, axis=2)  # (num_rows, dim, num_partitions)
         rewritten = ops.split(ops.matmul(items, queries), len(sizes), axis=2)
-        scores, number = first, ops.zeros_like(ids)
+        if len(sizes) == 1 and not self.add_reranks:  # all are rewritten
+            rewritten = ops.squeeze(rewritten[0], 2)
+            return put(logits, ids, rewritten), (ids, ops.ones_like(ids)), items
+        scores, number = ops.take_along_axis(logits, ids, axis=1), ops.zeros_like(ids)
         for i, (size, of) in enumerate(zip(sizes, rewritten, strict=True)):
             of = ops.squeeze(of, 2)
             if best is not None:
