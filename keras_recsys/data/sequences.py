@@ -63,7 +63,7 @@ class Sequences:
             not len(offsets)
             or offsets[0] != 0
             or offsets[-1] != len(items)
-            or (np.diff(offsets) < 0).any()
+            or (offsets[1:] < offsets[:-1]).any()
         ):
             raise ValueError(
                 "`offsets` must rise from 0 to the number of `items`, "
@@ -614,8 +614,15 @@ def _read_tabs(pandas, file, names):
 
 def _read_tabs_slowly(pandas, file, names):
     """Reads line by line, and tells which line is wrong."""
-    with open(file, encoding="utf-8-sig", errors="replace") as stream:
+    # What is not UTF-8 comes as surrogates, so that no two bytes are made one.
+    with open(file, encoding="utf-8-sig", errors="surrogateescape") as stream:
         lines = [line.rstrip("\r\n") for line in stream]
+    for number, line in enumerate(lines, start=1):
+        if any("\udc80" <= letter <= "\udcff" for letter in line):
+            raise ValueError(
+                f"{file}, line {number} must be text in UTF-8. "
+                f"Received: {_shorten(line)}."
+            )
     header = lines[0].split("\t") if lines else []
     for name in names:
         if header.count(name) != 1:

@@ -274,6 +274,18 @@ def test_sessions_by_hand(tmp_path):
     assert raw(sequences) == [[20, 300], [20, 300, 20]]
 
 
+def test_says_which_line_of_sessions_is_no_text(tmp_path):
+    path = tmp_path / "clicks.tsv"
+    path.write_bytes(b"SessionId\tItemId\tTime\n1\ta\t1\n1\t\xe9\t2\n")
+    with pytest.raises(ValueError, match=r"line 3 must be text in UTF-8"):
+        read_sequence_sessions(path)
+
+
+def test_says_that_offsets_fall():
+    with pytest.raises(ValueError, match="`offsets` must rise"):
+        Sequences(np.array([1, 1]), np.array([0, 2, 1, 2], "uint64"), [5])
+
+
 def test_sessions_of_strings_and_other_names(tmp_path):
     path = write(
         tmp_path, "s\ti\tt\nNA\t007\t9007199254740993\nNA\t7\t9007199254740992"

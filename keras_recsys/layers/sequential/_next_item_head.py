@@ -123,7 +123,8 @@ class NextItemHead(keras.layers.Layer):
             )
         queries = last_query(inputs, ids, inputs_mask)
         table = self._tensor(table)
-        if isinstance(candidates, int):
+        if not hasattr(candidates, "shape") or not len(candidates.shape):
+            candidates = check_int("candidates", candidates)
             vectors = self.user_vectors(queries)[:, 0]
             candidates = nearest_ids(vectors, table, candidates, excluded)
         items = with_history(queries, candidates, table.shape[0])

@@ -40,7 +40,7 @@ def build_gru4rec(
         multi_input: Whether the head reads a `MultiInputState` of three steps. Defaults
             to `False`.
         seed: Optional int for dropout. Defaults to `None`.
-        inputs: Optional dict from `"item_ids"` to an existing `KerasTensor`.
+        inputs: Optional dict from `"item_ids"` to an existing `keras.Input`.
         name: Name of the model, and prefix of its layer names.
 
     Returns:

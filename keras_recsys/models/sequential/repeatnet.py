@@ -37,7 +37,7 @@ def build_repeatnet(
         multi_input: Whether the head reads a `MultiInputState` of three steps. Defaults
             to `False`.
         seed: Optional int for dropout. Defaults to `None`.
-        inputs: Optional dict from `"item_ids"` to an existing `KerasTensor`.
+        inputs: Optional dict from `"item_ids"` to an existing `keras.Input`.
         name: Name of the model, and prefix of its layer names.
 
     Returns:

@@ -50,7 +50,7 @@ def build_sasrec(
         multi_input: Whether the head reads a `MultiInputState` of the last two blocks
             and three steps. Defaults to `False`.
         seed: Optional int for dropout. Defaults to `None`.
-        inputs: Optional dict from `"item_ids"` to an existing `KerasTensor`.
+        inputs: Optional dict from `"item_ids"` to an existing `keras.Input`.
         name: Name of the model, and prefix of its layer names.
 
     Returns:

@@ -1,7 +1,14 @@
 import keras
 import numpy as np
 import pytest
-from helpers import array, check_head, output_and_gradients, randomize, tensor
+from helpers import (
+    FLOATS,
+    array,
+    check_head,
+    output_and_gradients,
+    randomize,
+    tensor,
+)
 from sequential_twins import (
     DIM,
     IDS,
@@ -183,6 +190,55 @@ def test_mask_and_padding_anywhere_give_the_logits_of_the_packed_row():
     # The same by a mask, with other items where it is False.
     got = array(layer(states, np.where(ids > 0, ids, 10), TABLE, inputs_mask=ids > 0))
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+
+
+def test_mask_of_keras_is_read():
+    layer = build(CPRSoftmax(rerank=(4,)))
+    states = np.array(STATES)
+    states[:, 3:] = 0.0
+    mask = np.ones_like(IDS, dtype=bool)
+    mask[:, 3:] = False
+    want = array(layer(states, IDS, TABLE, inputs_mask=mask))
+    got = array(layer(keras.layers.Masking()(states), IDS, TABLE))
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    assert np.any(array(layer(states, IDS, TABLE)) != want)
+
+
+@pytest.mark.skipif("float64" not in FLOATS, reason="the backend has no float64")
+def test_losses_in_float64():
+    layer = CPRSoftmax(rerank=(30, 5), dtype="float64")  # products of all ids
+    build(layer)
+    want = array(build(CPRSoftmax(rerank=(30, 5))).losses(STATES, IDS, TABLE, TARGETS))
+    wide = STATES.astype("float64"), IDS, TABLE.astype("float64")
+    for inputs in (wide, (STATES, IDS, TABLE)):
+        _, gradients = output_and_gradients(
+            OfTable(layer, TARGETS),
+            (inputs[0], inputs[2]),
+            np.ones(TARGETS.shape),
+            wrt_inputs=True,
+        )
+        assert all(np.isfinite(gradient).all() for gradient in gradients)
+        got = array(layer.losses(*inputs, TARGETS))
+        assert got.dtype == "float64"
+        np.testing.assert_allclose(got, want, rtol=1e-4)
+
+
+def test_rerank_takes_no_more_than_its_size_of_equal_logits():
+    layer = CPRSoftmax(False, False, (3, 10), use_projection=False)
+    layer.build((1, 1, 4), (1, 1), (41, 4))
+    for name, bias in layer.biases.items():
+        bias.assign(np.full(4, {"rerank_3": 2.0, "rerank_10": 1.0}[name]))
+        layer.kernels[name].assign(np.zeros((4, 4)))
+    ones = np.ones((1, 1, 4), "float32"), np.array([[1]]), np.ones((41, 4), "float32")
+    values, counts = np.unique(array(layer(*ones))[0, 1:], return_counts=True)
+    assert dict(zip(values.tolist(), counts.tolist(), strict=True))[8.0] == 3
+
+
+def test_says_that_steps_differ():
+    with pytest.raises(ValueError, match=r"`ids` must be of shape.*Received: shape"):
+        build(CPRSoftmax())(STATES, IDS[:, :2], TABLE)
+    with pytest.raises(TypeError, match=r"`candidates`.*candidates=2.5"):
+        build(CPRSoftmax()).candidate_scores(STATES, IDS, TABLE, 2.5)
 
 
 def test_mask_of_all_steps_leaves_the_biases():

@@ -3,9 +3,10 @@ import numpy as np
 import pytest
 from helpers import array, check_model, randomize, tensor
 
-from keras_recsys import layers, metrics
+from keras_recsys import data, layers, metrics
 from keras_recsys.models import build_gru4rec, build_repeatnet, build_sasrec
 
+RNG = np.random.default_rng(0)
 NUM_ITEMS = 7
 IDS = np.array([[3, 5, 3, 0, 0], [0, 1, 6, 2, 6], [4, 0, 7, 1, 0]], "int32")
 TARGETS = np.array([5, 1, 2], "int32")
@@ -291,3 +292,66 @@ def test_says_what_is_wrong():
         own_loss(model, IDS % 6, np.zeros((3, 5, 1)))
     with pytest.raises(ValueError, match=r"targets must.*\(3, 5\).*\(3, 4\)"):
         own_loss(model, IDS % 6, np.zeros((3, 4)))
+
+
+def test_trains_on_the_dataset_whose_width_is_open():
+    events = [(user, item) for user in range(9) for item in RNG.permutation(7)[:6]]
+    sequences = data.Sequences.from_events(*zip(*events, strict=True))
+    dataset = data.make_sequence_dataset(sequences, targets="all", batch_size=4, seed=1)
+    assert dataset.element_spec[0]["item_ids"].shape[1] is None
+    model = MODELS["sasrec"]()
+    model.compile("adam")
+    assert np.isfinite(
+        model.fit(dataset, shuffle=False, verbose=0).history["loss"]
+    ).all()
+
+
+def test_inside_of_another_model_it_is_the_same_in_training():
+    ids = keras.Input((None,), dtype="int32")
+    inner = made("gru4rec")
+    outer = keras.Model(ids, inner({"item_ids": ids})["user_vector"])
+    want = array(outer(IDS))
+    np.testing.assert_allclose(array(outer(IDS, training=True)), want, rtol=1e-5)
+    assert set(inner({"item_ids": IDS}, training=True)) == {"logits", "user_vector"}
+
+
+@pytest.mark.parametrize("wrong", [-1, NUM_ITEMS + 1])
+def test_a_target_that_is_no_item_is_loud(wrong):
+    for kind in ("sasrec", "gru4rec", "repeatnet", "sasrec_mixture"):
+        model = made(kind)
+        for training in (False, True):
+            assert np.isnan(own_loss(model, IDS, [5, wrong, 2], training=training))
+        every = np.where(ALL == 7, wrong, ALL)
+        assert np.isnan(own_loss(model, IDS, every, training=True))
+
+
+def test_metrics_read_the_target_of_the_last_item():
+    model = made("gru4rec")
+    best = logits_of(model, IDS).argmax(axis=1)
+    targets = np.zeros_like(IDS)
+    targets[0, 1] = best[0]  # that of a step before: it does not count
+    targets[1, 4] = best[1]
+    targets[2, 3] = best[2] % 7 + 1
+    weights = np.ones_like(IDS, "float32")
+    weights[1] = 3.0
+    model.compile(weighted_metrics=[metrics.HitRate(1)], run_eagerly=True)
+    for given in (weights, weights[:, 4]):
+        figures = model.evaluate(
+            {"item_ids": IDS}, targets, sample_weight=given, return_dict=True, verbose=0
+        )
+        np.testing.assert_allclose(figures["hit_rate"], 0.75)
+
+
+def test_class_weights_are_refused():
+    model = MODELS["gru4rec"]()
+    model.compile("sgd")
+    with pytest.raises(ValueError, match=r"`class_weight` must be None"):
+        model.fit({"item_ids": IDS}, ALL, class_weight={1: 2.0}, verbose=0)
+    with pytest.raises(ValueError, match=r"weights must be of shape.*\(3, 4\)"):
+        own_loss(model, IDS, TARGETS, np.ones((3, 4), "float32"))
+
+
+def test_an_empty_batch_has_no_loss():
+    model = build_sasrec(NUM_ITEMS, embedding_dim=4, head=cpr())
+    assert own_loss(model, IDS[:0], TARGETS[:0]) == 0
+    assert own_loss(model, IDS[:0], ALL[:0], training=True) == 0
