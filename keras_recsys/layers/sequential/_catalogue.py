@@ -61,13 +61,19 @@ class Catalogue:
 
             def gradient(*args, upstream=None):
                 upstream = args[0] if upstream is None else upstream
-                return self._backward(upstream, table, rows, best, items)
+                parts, shares, *d_rows = self._backward(
+                    upstream, table, rows, best, items
+                )
+                if shares is not None:
+                    reranks = self._parts(rows)[1]
+                    parts += _table_gradients(table, best[0], shares, reranks)
+                return (sum(parts), *d_rows)
 
             return logits, gradient
 
         return run(table, *rows)
 
-    def loss_sum(self, table, rows, targets, weights, chunk_size=None):
+    def loss_sum(self, table, rows, targets, weights, chunk_size=None, *, few=False):
         """Cross entropy of the targets, weighted and added up.
 
         The gradient is made in the forward pass, chunk by chunk, so that no score is
@@ -80,6 +86,8 @@ class Catalogue:
             weights: Float tensor, `(num_rows,)`, which gets no gradient.
             chunk_size: Optional int: rows whose scores are held at a time. Defaults to
                 as many as make 8 MiB.
+            few: Whether the rows are so few that the vectors of all their reranked
+                items may be held at a time.
         """
         weights = ops.where(ops.not_equal(targets, 0), weights, 0.0)
         ids = rows[-1:] if self.has_context else ()
@@ -94,22 +102,29 @@ class Catalogue:
                 hits = ops.take_along_axis(logits, targets[:, None], axis=1)[:, 0]
                 loss = ops.sum((norms - hits) * weights)
                 d = self._slopes(logits, norms, targets, weights)
-                d_table, *d_rows = self._backward(d, table, rows, best, items)
+                parts, shares, *d_rows = self._backward(d, table, rows, best, items)
                 d_rows = tuple(x for x in d_rows if x is not None)
-                if carry:
-                    d_table, loss = d_table + carry[0], loss + carry[1]
-                return (d_table, loss), d_rows
+                if shares is None:
+                    return _added((*parts, loss), carry), d_rows
+                if few:
+                    return _added((*parts, loss), carry), (*d_rows, best[0], shares)
+                parts += _table_gradients(table, best[0], shares, self._parts(rows)[1])
+                return _added((*parts, loss), carry), d_rows
 
             chunks = (targets, weights, *rows_and_ids)
-            (d_table, loss), d_rows = _in_chunks(
+            (*parts, loss), d_rows = _in_chunks(
                 step, (), chunks, self._rows_of_a_chunk(table, chunk_size)
             )
+            if self.sizes and few:
+                *d_rows, best, shares = d_rows
+                reranks = self._parts(rows_and_ids)[1]
+                parts += _table_gradients(table, best, shares, reranks)
 
             def gradient(*args, upstream=None):
                 upstream = args[0] if upstream is None else upstream
                 d = (upstream * x for x in d_rows)
                 no_ids = (None,) * len(ids)
-                return (upstream * d_table, None, None, *d, *no_ids)
+                return (upstream * sum(parts), None, None, *d, *no_ids)
 
             return loss, gradient
 
@@ -160,15 +175,18 @@ class Catalogue:
                     else:
                         logits, _, items = self._forward(table, rows, best)
                     d = self._slopes(logits, norms, targets, upstream)
-                    d_table, *d_rows = self._backward(d, table, rows, best, items)
+                    parts, shares, *d_rows = self._backward(d, table, rows, best, items)
+                    if shares is not None:
+                        reranks = self._parts(rows)[1]
+                        parts += _table_gradients(table, best[0], shares, reranks)
                     d_rows = tuple(x for x in d_rows if x is not None)
-                    return (d_table + carry[0] if carry else d_table,), d_rows
+                    return _added(parts, carry), d_rows
 
                 best_of = best
                 chunks = (upstream, norms, targets, *best, *rows)
-                (d_table,), d_rows = _in_chunks(backward, (), chunks, chunk_size)
+                parts, d_rows = _in_chunks(backward, (), chunks, chunk_size)
                 no_ids = (None,) if self.has_context else ()
-                return (d_table, None, *d_rows, *no_ids)
+                return (sum(parts), None, *d_rows, *no_ids)
 
             return losses, gradient
 
@@ -245,9 +263,13 @@ class Catalogue:
         return put(logits, ids, scores), best, items
 
     def _backward(self, d, table, rows, best, items):
-        """Gradients of the table and of each of the rows."""
+        """Gradients: parts of that of the table, of reranked scores, and of each row.
+
+        The second is `(num_rows, num_partitions, num_candidates)`, or `None`; what it
+        makes of the table is in no part.
+        """
         queries, reranks, context = self._parts(rows)
-        d_context, d_reranks = [], []
+        d_context, d_reranks, shares = [], [], None
         if self.has_context:
             _, ids = context
             taken = ops.take_along_axis(d, ids, axis=1)
@@ -259,23 +281,21 @@ class Catalogue:
         if self.sizes:
             ids, numbers = best
             left = ops.take_along_axis(d, ids, axis=1)
-            shares = []
+            shares = [None] * len(reranks)
             for i in reversed(range(len(reranks))):
                 inside = _has_bit(numbers, i)
-                shares.insert(0, ops.where(inside, left, 0.0))
+                shares[i] = ops.where(inside, left, 0.0)
                 if not self.add_reranks:
                     left = ops.where(inside, 0.0, left)
-            shares = ops.stack(shares, axis=1)  # (num_rows, num_partitions, ...)
+            shares = ops.stack(shares, axis=1)
             d_reranks = ops.unstack(ops.matmul(shares, items), axis=1)
             if not self.add_reranks:
                 d = put(d, ids, left)
-        d_queries, total = [], 0.0
+        d_queries, parts = [], []
         for query, d_part in zip(queries, self._shared(d, table, queries), strict=True):
             d_queries.append(ops.matmul(d_part, table))
-            total = total + ops.matmul(ops.transpose(d_part), query)
-        if self.sizes:
-            total = total + _table_gradient(table, ids, shares, reranks)
-        return (total, *d_queries, *d_reranks, *d_context)
+            parts.append(ops.matmul(ops.transpose(d_part), query))
+        return (parts, shares, *d_queries, *d_reranks, *d_context)
 
     def _parts(self, rows):
         """Queries, reranking queries and context of the rows."""
@@ -350,8 +370,19 @@ def _has_bit(numbers, bit):
     return ops.equal(numbers // 2**bit % 2, 1)
 
 
-def _table_gradient(table, ids, shares, queries):
-    """The gradient of the table from some items for each row and vector.
+def _added(parts, carry):
+    """The tensors, each added to what is carried of it, `()` at first.
+
+    What is one sum is kept in parts: where three tensors of one shape are added up in a
+    loop, TensorFlow rewrites them to a variable that two rounds of it can claim.
+    """
+    if not carry:
+        return tuple(parts)
+    return tuple(x + y for x, y in zip(parts, carry, strict=True))
+
+
+def _table_gradients(table, ids, shares, queries):
+    """Parts of the gradient of the table from some items for each row and vector.
 
     Args:
         table: Tensor, `(num_ids, dim)`.
@@ -363,15 +394,15 @@ def _table_gradient(table, ids, shares, queries):
     if ids.shape[1] * dim < num_ids * len(queries):
         rows = ops.matmul(ops.swapaxes(shares, 1, 2), ops.stack(queries, axis=1))
         rows = ops.reshape(rows, (-1, dim))
-        return ops.segment_sum(rows, ops.reshape(ids, (-1,)), num_segments=num_ids)
+        return [ops.segment_sum(rows, ops.reshape(ids, (-1,)), num_segments=num_ids)]
     # Of many items, matrix products with all ids are faster than sums of rows.
-    total = 0.0
+    parts = []
     for share, query in zip(ops.unstack(shares, axis=1), queries, strict=True):
         share = put(
             ops.zeros_like(query[:, :1]) + ops.zeros_like(table[:, 0]), ids, share
         )
-        total = total + ops.matmul(ops.transpose(share), query)
-    return total
+        parts.append(ops.matmul(ops.transpose(share), query))
+    return parts
 
 
 def _logsumexp(logits):
@@ -403,12 +434,13 @@ def _in_chunks(function, carry, rows, chunk_size):
     rows = [_padded(x, num_chunks * size - num_rows) for x in rows]
 
     def chunk_at(start, token):
-        chunk = [
-            ops.slice(x, (start, *[0] * (len(x.shape) - 1)), (size, *ops.shape(x)[1:]))
-            for x in rows
-        ]
         # TensorFlow would run ahead, and hold several chunks.
-        chunk[0] = ops.where(ops.sum(token[:1]) > 0, chunk[0], chunk[0])
+        done = ops.sum(token[:1]) > 0
+        chunk = []
+        for x in rows:
+            shape = ops.shape(x)[1:]
+            part = ops.slice(x, (start, *[0] * len(shape)), (size, *shape))
+            chunk.append(ops.where(done, part, part))
         return tuple(chunk)
 
     carry, results = function(carry, tuple(x[:size] for x in rows))

@@ -184,8 +184,9 @@ class CPRSoftmax(NextItemHead):
         if not training:
             return super().query_loss(queries, table, targets, weights, training)
         rows = self._rows(queries, table)
+        few = queries.queries.shape[1] == 1
         return self._catalogue().loss_sum(
-            table, rows, targets, weights, self.chunk_size
+            table, rows, targets, weights, self.chunk_size, few=few
         )
 
     def user_vectors(self, queries):

@@ -2,6 +2,7 @@ import keras
 import numpy as np
 import pytest
 from helpers import (
+    BACKEND,
     FLOATS,
     array,
     check_head,
@@ -362,3 +363,28 @@ def test_says_what_shapes_were_given():
         CPRSoftmax()(STATES, IDS[:, :4], TABLE)
     with pytest.raises(ValueError, match="`targets` must be.*shape"):
         CPRSoftmax().losses(STATES, IDS, TABLE, TARGETS[:, :4])
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="a fault of TensorFlow's graphs")
+def test_many_chunks_in_a_graph():
+    # Three sums of one shape in a loop became a variable that two rounds claimed.
+    import tensorflow as tf
+
+    layer = CPRSoftmax(rerank=(9, 4, 2), chunk_size=3)
+    rng = np.random.default_rng(5)
+    states = rng.normal(size=(16, 6, 4)).astype("float32")
+    ids = rng.integers(0, 41, (16, 6)).astype("int32")
+    table = tf.Variable(rng.normal(size=(41, 4)).astype("float32"))
+    build(layer, (states, ids, table))
+
+    @tf.function
+    def slopes():
+        with tf.GradientTape() as tape:
+            loss = layer.loss(states, ids, table, ids)
+        return tape.gradient(loss, table)
+
+    with tf.GradientTape() as tape:
+        loss = layer.loss(states, ids, table, ids)
+    want = tape.gradient(loss, table)
+    for _ in range(3):
+        np.testing.assert_allclose(slopes(), want, rtol=1e-4, atol=1e-4)
