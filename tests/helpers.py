@@ -162,7 +162,7 @@ class _Losses(keras.layers.Layer):
                 states, ids, table, targets, weights, training=training
             )
         if not self.by_prefix:
-            return self.head.losses(states, ids, table, targets, training=False)
+            return self.head.step_losses(states, ids, table, targets, training=False)
         losses = []
         for step in range(ids.shape[1]):
             part = self.head(states[:, : step + 1], ids[:, : step + 1], table)
@@ -201,7 +201,9 @@ def _check_losses(make_head, model, states, ids):
     logits = array(head(states, ids, array(table))).astype("float64")
     norms = np.log(np.exp(logits).sum(axis=1))
     last = np.array([6, 1, 5], "int32")
-    got = again.losses(*map(tensor, (states, ids, array(table), last)), training=False)
+    got = again.step_losses(
+        *map(tensor, (states, ids, array(table), last)), training=False
+    )
     want = norms - logits[np.arange(3), last]
     np.testing.assert_allclose(array(got), want, rtol=1e-5, atol=1e-5)
 

@@ -25,6 +25,7 @@ from keras_recsys.models.ctr import (
 )
 from keras_recsys.models.growth import grow_vocabulary
 from keras_recsys.models.sequential import (
+    NextItemModel,
     build_gru4rec,
     build_repeatnet,
     build_sasrec,
@@ -32,6 +33,7 @@ from keras_recsys.models.sequential import (
 )
 
 __all__ = [
+    "NextItemModel",
     "build_autoint",
     "build_bst",
     "build_dcn",

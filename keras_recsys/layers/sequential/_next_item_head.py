@@ -135,7 +135,7 @@ class NextItemHead(keras.layers.Layer):
             logits = ops.where(left_out, ops.full_like(logits, LOWEST), logits)
         return logits, items
 
-    def losses(self, inputs, ids, table, targets, inputs_mask=None, training=True):
+    def step_losses(self, inputs, ids, table, targets, inputs_mask=None, training=True):
         """Cross entropy of the items that follow, in one pass over all steps.
 
         The history of a step are the items up to it, as if the sequence ended there.
@@ -167,18 +167,18 @@ class NextItemHead(keras.layers.Layer):
     def loss(
         self, inputs, ids, table, targets, weights=None, inputs_mask=None, training=True
     ):
-        """The sum of `losses`, weighted; in training made in half the time.
+        """The sum of `step_losses`, weighted; in training made in half the time.
 
         Args:
             inputs: As in a call.
             ids: As in a call.
             table: As in a call.
-            targets: As in `losses`.
+            targets: As in `step_losses`.
             weights: Optional float tensor of the shape of `targets`. It gets no
                 gradient.
             inputs_mask: As in a call, but never read from `inputs`.
-            training: As in `losses`. Where it is `True`, the gradient is made together
-                with the loss.
+            training: As in `step_losses`. Where it is `True`, the gradient is made
+                together with the loss.
 
         Returns:
             Scalar tensor, in nats.
@@ -211,6 +211,12 @@ class NextItemHead(keras.layers.Layer):
     ):
         if candidates is not None:
             return self._candidate_spec(ids, table, candidates, excluded)
+        if isinstance(table, keras.Variable):
+            raise ValueError(
+                "`table` must be a tensor of the model, as `FullEmbedding` gives it "
+                "with `return_table=True`: of a weight itself a saved model would keep "
+                f"a copy. Received: {table!r}."
+            )
         logits = keras.KerasTensor(
             (inputs.shape[0], table.shape[0]), dtype=self.compute_dtype
         )

@@ -37,6 +37,11 @@ class CPRSoftmax(NextItemHead):
     `CPRSoftmax(rerank=())` + CP, the default + CPR:100, and
     `CPRSoftmax(rerank=(20, 100, 500))` + CPR:20,100,500.
 
+    What training wants is not the logits but `loss(inputs, ids, table, targets)`, the
+    sum of the cross entropies of the items after each step, or after the last, made in
+    chunks; `step_losses` gives each. `models.NextItemModel` trains by it. A loss of
+    Keras on the logits wants `from_logits=True`, and trains the last step alone.
+
     Args:
         context: Whether items of the history have logits of their own. Defaults to
             `True`.
@@ -51,8 +56,8 @@ class CPRSoftmax(NextItemHead):
             `"mean"`.
         use_projection: Whether `f_vocabulary` is a projection; if not it is `q`
             itself. Defaults to `True`.
-        chunk_size: Optional int, the number of steps whose logits `losses` holds at a
-            time. Defaults to `None`, as many as make 32 MiB.
+        chunk_size: Optional int, the number of steps whose logits a loss holds at a
+            time. Defaults to `None`, as many as make 8 MiB.
         kernel_initializer: Initializer of the kernels, each `(state_dim, dim)`.
             Defaults to `None`, normal with a standard deviation of 0.02.
         bias_initializer: Initializer of the biases, each `(dim,)`. Defaults to

@@ -36,8 +36,8 @@ class MixtureOfSoftmaxes(NextItemHead):
         num_components: Positive int, the number of softmaxes. Each takes the time and
             the memory of a plain one. Defaults to `3`.
         mode: `"dynamic"`, `"static"`, `"uniform"` or `"max"`. Defaults to `"dynamic"`.
-        chunk_size: Optional int, the number of steps whose logits `losses` holds at a
-            time, those of all components. Defaults to `None`, as many as make 32 MiB.
+        chunk_size: Optional int, the number of steps whose logits a loss holds at a
+            time, those of all components. Defaults to `None`, as many as make 8 MiB.
         kernel_initializer: Initializer of the kernels, those of the components each
             `(state_dim, dim)`, that of the weights `(state_dim, num_components)`.
             Defaults to `None`, normal with a standard deviation of 0.02. The logits of

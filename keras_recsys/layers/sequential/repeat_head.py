@@ -34,8 +34,8 @@ class RepeatHead(NextItemHead):
         dropout: Float in `[0, 1)`, applied in training to both terms within the tanh
             and to the features. Defaults to `0.0`.
         seed: Optional int of the dropout. Defaults to `None`.
-        chunk_size: Optional int, the number of steps whose logits `losses` holds at a
-            time. Defaults to `None`, as many as make 32 MiB. The attentions are held
+        chunk_size: Optional int, the number of steps whose logits a loss holds at a
+            time. Defaults to `None`, as many as make 8 MiB. The attentions are held
             for all steps, `(batch_size, seq_len, seq_len, state_dim)` each where all
             have a target.
         kernel_initializer: Initializer of the kernels. Defaults to `"glorot_normal"`.

@@ -23,29 +23,30 @@ class SampledSoftmax(NextItemHead):
         f = q kernel + bias
         logit_x = f . e_x
 
-    `losses` in training draws `num_sampled` items, with replacement and once for all
-    steps, of which item `x` comes with probability `Q(x)`, and gives the cross entropy
-    of the target among itself and those of the drawn that are not the target, with the
-    logits of the drawn
+    In training `loss` and `step_losses` draw `num_sampled` items, with replacement and
+    once for all steps, of which item `x` comes with probability `Q(x)`, and give the
+    cross entropy of the target among itself and those of the drawn that are not the
+    target, with the logits of the drawn
 
         logit_x - log(num_sampled Q(x))
 
     The sum of the exponentials is then that of all items in the mean, and the loss
-    tends to the cross entropy among all items, which `losses` gives outside of
+    tends to the cross entropy among all items, which `step_losses` gives outside of
     training. Scores are always of all items.
 
     Args:
         num_sampled: Positive int, how many items are drawn. Time and memory of the
-            loss grow with it and not with the number of items.
+            loss grow with it and not with the number of items. The gradient of a table
+            that serves input and output is as large as the table all the same.
         sampling: `"uniform"`, or `"log_uniform"`: `Q(x)` proportional to `log(1 + 1 /
             x)`, for ids in descending order of the frequency of their items. Defaults
             to `"uniform"`.
         seed: Optional int of the draws. Defaults to `None`.
         use_projection: Whether `f` is a projection; if not it is `q` itself. Defaults
             to `True`.
-        chunk_size: Optional int, the number of steps whose logits `losses` holds at a
+        chunk_size: Optional int, the number of steps whose logits a loss holds at a
             time outside of training; in training it holds `num_sampled` logits of
-            every step. Defaults to `None`, as many as make 32 MiB.
+            every step. Defaults to `None`, as many as make 8 MiB.
         kernel_initializer: Initializer of `kernel`, of shape `(state_dim, dim)`.
             Defaults to `None`, normal with a standard deviation of 0.02.
         bias_initializer: Initializer of `bias`, of shape `(dim,)`. Defaults to
@@ -82,7 +83,7 @@ class SampledSoftmax(NextItemHead):
     >>> layer = SampledSoftmax(num_sampled=3)
     >>> tuple(layer(states, ids, table).shape)
     (2, 6)
-    >>> tuple(layer.losses(states, ids, table, np.array([2, 4])).shape)
+    >>> tuple(layer.step_losses(states, ids, table, np.array([2, 4])).shape)
     (2,)
 
     Reference:

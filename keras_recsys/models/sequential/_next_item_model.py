@@ -18,8 +18,31 @@ class NextItemModel(NamedModel):
     entropy of the item after the last step where the targets are `(batch_size,)`, and
     of the item after each step where they are `(batch_size, seq_len)`, 0 for none; the
     loss is the mean over the targets that are not 0. The logits of all steps are never
-    held at once. Evaluation does the same. Metrics, and a loss that is given to
-    `compile`, see `"logits"` and the last target alone.
+    held at once. Evaluation does the same. A target that is no item gives NaN. Metrics,
+    and a loss that is given to `compile`, see `"logits"` and the target of the last
+    item alone.
+
+    The builders make such models. With an encoder of your own it is made like any
+    functional model, of one `CompactIds` and one head:
+
+    >>> from keras_recsys import layers
+    >>> item_ids = keras.Input((None,), dtype="int32", name="item_ids")
+    >>> ids = layers.CompactIds(max_len=20)(item_ids)
+    >>> items = layers.FullEmbedding(101, 16, mask_zero=True, zero_masked=True)
+    >>> vectors, table = items(ids, return_table=True)
+    >>> states = keras.layers.LSTM(16, return_sequences=True)(vectors)
+    >>> head = layers.CPRSoftmax()
+    >>> logits, vector = head(states, ids, table, return_user_vector=True)
+    >>> outputs = {"logits": logits, "user_vector": vector}
+    >>> model = NextItemModel({"item_ids": item_ids}, outputs)
+    >>> model.compile("adam")
+
+    Args:
+        *args: As in `keras.Model`; inputs `{"item_ids": ...}`, outputs as above.
+        **kwargs: As in `keras.Model`.
+
+    Raises:
+        ValueError: If there is not one `CompactIds` and one head.
     """
 
     def __init__(self, *args, **kwargs):
@@ -36,7 +59,7 @@ class NextItemModel(NamedModel):
         # In a function, or Keras would count the layers twice.
         graph = keras.Model(self.input, (self.output, heads[0].input))
         self._run = lambda *args, **kwargs: graph(*args, **kwargs)
-        self._head, self._compact = (lambda: heads[0]), (lambda: compacts[0])
+        self._parts = lambda: (compacts[0], heads[0])
         self._in_train_step = False
 
     def call(self, inputs, training=None, mask=None):
@@ -80,7 +103,7 @@ class NextItemModel(NamedModel):
             weights = weights * _weights(sample_weight, targets)
         if len(targets.shape) == 2:
             targets, weights = self._as_steps(_one(x), targets, weights)
-        loss = self._head().loss(*steps, targets, weights, training=training)
+        loss = self._parts()[1].loss(*steps, targets, weights, training=training)
         count = ops.sum(ops.cast(ops.not_equal(targets, 0), loss.dtype))
         total = sum(self.losses, loss / ops.maximum(count, 1.0))
         return _Share(name="next_item")(total, total)
@@ -97,7 +120,7 @@ class NextItemModel(NamedModel):
                     f"{tuple(ids.shape)}. Received: shape {tuple(targets.shape)}."
                 )
         targets = ops.where(ops.not_equal(ids, 0), targets, ops.zeros_like(targets))
-        order = self._compact().order(ids)
+        order = self._parts()[0].order(ids)
         return (ops.take_along_axis(x, order, axis=1) for x in (targets, weights))
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):

@@ -113,7 +113,7 @@ def test_equals_the_loop(name):
     got = array(layer(STATES, IDS, TABLE))
     want = last_logits(loop, STATES, IDS)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
-    got = array(layer.losses(STATES, IDS, TABLE, TARGETS))
+    got = array(layer.step_losses(STATES, IDS, TABLE, TARGETS))
     want = losses_of(loop, STATES, IDS, TARGETS)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
@@ -209,7 +209,9 @@ def test_mask_of_keras_is_read():
 def test_losses_in_float64():
     layer = CPRSoftmax(rerank=(30, 5), dtype="float64")  # products of all ids
     build(layer)
-    want = array(build(CPRSoftmax(rerank=(30, 5))).losses(STATES, IDS, TABLE, TARGETS))
+    want = array(
+        build(CPRSoftmax(rerank=(30, 5))).step_losses(STATES, IDS, TABLE, TARGETS)
+    )
     wide = STATES.astype("float64"), IDS, TABLE.astype("float64")
     for inputs in (wide, (STATES, IDS, TABLE)):
         _, gradients = output_and_gradients(
@@ -219,7 +221,7 @@ def test_losses_in_float64():
             wrt_inputs=True,
         )
         assert all(np.isfinite(gradient).all() for gradient in gradients)
-        got = array(layer.losses(*inputs, TARGETS))
+        got = array(layer.step_losses(*inputs, TARGETS))
         assert got.dtype == "float64"
         np.testing.assert_allclose(got, want, rtol=1e-4)
 
@@ -248,7 +250,7 @@ def test_mask_of_all_steps_leaves_the_biases():
     want = TABLE @ array(layer.biases["vocabulary"])
     got = array(layer(*nothing))
     np.testing.assert_allclose(got[:, 1:], [want[1:]] * len(IDS), rtol=1e-5, atol=1e-6)
-    losses = array(layer.losses(*nothing, TARGETS))
+    losses = array(layer.step_losses(*nothing, TARGETS))
     assert np.isfinite(losses).all()
     assert not losses[TARGETS == 0].any()
 
@@ -263,7 +265,7 @@ class OfTable(keras.layers.Layer):
     def call(self, states, table):
         if self.targets is None:
             return self.head(states, IDS, table)
-        return self.head.losses(states, IDS, table, self.targets)
+        return self.head.step_losses(states, IDS, table, self.targets)
 
 
 def test_mask_of_id_0_in_the_table():
@@ -301,8 +303,8 @@ def test_mask_of_overwritten_logits_in_the_gradient():
 def test_chunks_do_not_change_the_losses(chunk_size):
     whole = build(CPRSoftmax(rerank=(4,)))
     parts = build(CPRSoftmax(rerank=(4,), chunk_size=chunk_size))
-    want = array(whole.losses(STATES, IDS, TABLE, TARGETS))
-    got = array(parts.losses(STATES, IDS, TABLE, TARGETS))
+    want = array(whole.step_losses(STATES, IDS, TABLE, TARGETS))
+    got = array(parts.step_losses(STATES, IDS, TABLE, TARGETS))
     np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-6)
 
 
@@ -362,7 +364,7 @@ def test_says_what_shapes_were_given():
     with pytest.raises(ValueError, match="`CPRSoftmax` takes.*shapes"):
         CPRSoftmax()(STATES, IDS[:, :4], TABLE)
     with pytest.raises(ValueError, match="`targets` must be.*shape"):
-        CPRSoftmax().losses(STATES, IDS, TABLE, TARGETS[:, :4])
+        CPRSoftmax().step_losses(STATES, IDS, TABLE, TARGETS[:, :4])
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="a fault of TensorFlow's graphs")

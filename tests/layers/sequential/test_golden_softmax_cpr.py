@@ -34,7 +34,7 @@ class OfStates(keras.layers.Layer):
     def call(self, table, hidden_1, hidden_2=None):
         states = [hidden_1] if hidden_2 is None else [hidden_1, hidden_2]
         x = top_state(self.multi_input, states, self.ids)
-        return self.head.losses(x, self.ids, table, self.targets, training=False)
+        return self.head.step_losses(x, self.ids, table, self.targets, training=False)
 
 
 class OfRepeats(keras.layers.Layer):
@@ -47,7 +47,7 @@ class OfRepeats(keras.layers.Layer):
         self.built = True
 
     def call(self, states):
-        return self.head.losses(
+        return self.head.step_losses(
             states, self.ids, self.table, self.targets, training=False
         )
 
@@ -242,7 +242,7 @@ def test_golden_repeat_head(path):
     np.testing.assert_allclose(got[:, 1:], np.log(want[:, 1:]), rtol=1e-5, atol=2e-5)
     target = arrays["target"]
     table = arrays["item_matrix/table"]
-    losses = array(head.losses(states, ids, table, target, training=False))
+    losses = array(head.step_losses(states, ids, table, target, training=False))
     want = -np.log(want[np.arange(len(target)), target])
     np.testing.assert_allclose(losses, want, rtol=1e-5, atol=1e-5)
 

@@ -67,7 +67,7 @@ def test_equals_the_loop(mode):
     got = array(layer(STATES, IDS, TABLE))
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
     want = losses_of(loop, STATES, IDS, TARGETS)
-    got = array(layer.losses(STATES, IDS, TABLE, TARGETS))
+    got = array(layer.step_losses(STATES, IDS, TABLE, TARGETS))
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 

@@ -66,7 +66,7 @@ def test_equals_the_loop():
     got = array(layer(STATES, IDS, TABLE))
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
     want = losses_of(loop, STATES, IDS, TARGETS)
-    got = array(layer.losses(STATES, IDS, TABLE, TARGETS))
+    got = array(layer.step_losses(STATES, IDS, TABLE, TARGETS))
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
@@ -105,13 +105,13 @@ def test_mask_of_all_steps_explores():
     got = array(layer(*nothing))
     want = np.full((len(IDS), NUM_IDS - 1), -np.log(NUM_IDS - 1))
     np.testing.assert_allclose(got[:, 1:], want, rtol=1e-5)
-    losses = array(layer.losses(*nothing, TARGETS))
+    losses = array(layer.step_losses(*nothing, TARGETS))
     np.testing.assert_allclose(losses[TARGETS > 0], np.log(NUM_IDS - 1), rtol=1e-5)
 
 
 def test_losses_are_finite_where_weights_vanish():
     layer = build()
-    losses = array(layer.losses(1e4 * STATES, IDS, TABLE, TARGETS))
+    losses = array(layer.step_losses(1e4 * STATES, IDS, TABLE, TARGETS))
     assert np.isfinite(losses).all()
 
 
@@ -120,11 +120,11 @@ def test_dropout_acts_in_training_alone():
     want = array(plain(STATES, IDS, TABLE, training=True))
     np.testing.assert_array_equal(array(dropped(STATES, IDS, TABLE)), want)
     assert (array(dropped(STATES, IDS, TABLE, training=True)) != want).any()
-    want = array(plain.losses(STATES, IDS, TABLE, TARGETS))
-    got = array(dropped.losses(STATES, IDS, TABLE, TARGETS, training=False))
+    want = array(plain.step_losses(STATES, IDS, TABLE, TARGETS))
+    got = array(dropped.step_losses(STATES, IDS, TABLE, TARGETS, training=False))
     np.testing.assert_array_equal(got, want)
     first, second = (
-        array(build(dropout=0.5, seed=1).losses(STATES, IDS, TABLE, TARGETS))
+        array(build(dropout=0.5, seed=1).step_losses(STATES, IDS, TABLE, TARGETS))
         for _ in range(2)
     )
     assert (first != want).any()

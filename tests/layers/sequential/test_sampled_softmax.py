@@ -60,7 +60,9 @@ class Losses(keras.layers.Layer):
         self.head, self.sampling, self.built = head, training, True
 
     def call(self, states, table):
-        return self.head.losses(states, IDS, table, TARGETS, training=self.sampling)
+        return self.head.step_losses(
+            states, IDS, table, TARGETS, training=self.sampling
+        )
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_equals_the_loop():
         logits = TABLE @ (states[-1] @ weights["kernel"] + weights["bias"])
         return np.concatenate([[LOWEST], logits[1:]])
 
-    got = array(layer.losses(STATES, IDS, TABLE, TARGETS, training=False))
+    got = array(layer.step_losses(STATES, IDS, TABLE, TARGETS, training=False))
     want = losses_of(logits_of, STATES, IDS, TARGETS)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
@@ -153,9 +155,9 @@ def test_many_draws_give_the_loop_over_all_items(sampling):
 def test_seed_gives_the_same_draws_and_each_call_others():
     first, again = (build(5, seed=3) for _ in range(2))
     inputs = STATES, IDS, TABLE, TARGETS
-    one = array(first.losses(*inputs))
-    np.testing.assert_array_equal(array(again.losses(*inputs)), one)
-    assert (array(first.losses(*inputs)) != one).any()
+    one = array(first.step_losses(*inputs))
+    np.testing.assert_array_equal(array(again.step_losses(*inputs)), one)
+    assert (array(first.step_losses(*inputs)) != one).any()
 
 
 def test_mask_and_padding_have_no_effect():
@@ -163,14 +165,16 @@ def test_mask_and_padding_have_no_effect():
     high[0] = 100.0
     noise = np.where(IDS[..., None] > 0, STATES, np.nan)
     ids = np.where(IDS > 0, IDS, 11)
-    want = array(build(50, seed=1).losses(STATES, IDS, TABLE, TARGETS))
+    want = array(build(50, seed=1).step_losses(STATES, IDS, TABLE, TARGETS))
     got = array(
-        build(50, seed=1).losses(noise, ids, high, TARGETS, inputs_mask=IDS > 0)
+        build(50, seed=1).step_losses(noise, ids, high, TARGETS, inputs_mask=IDS > 0)
     )
     np.testing.assert_array_equal(got, want)
     assert not want[TARGETS == 0].any()
     nothing = np.zeros_like(IDS)
-    assert np.isfinite(array(build(5).losses(noise, nothing, TABLE, TARGETS))).all()
+    assert np.isfinite(
+        array(build(5).step_losses(noise, nothing, TABLE, TARGETS))
+    ).all()
 
 
 def test_says_what_sampling_was_given():
