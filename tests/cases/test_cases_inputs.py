@@ -285,7 +285,9 @@ MIRRORED = """
     assert strategy.num_replicas_in_sync == 2
     x, y = make_rows(8), make_labels(8)
     quiet = {{"sasrec": {{"attention_dropout": 0.0}}}}
-    for kind in BUILDERS:
+    # One kind of each builder: a trace under the strategy takes its time.
+    kinds = list({{build: kind for kind, (build, _) in BUILDERS.items()}}.values())
+    for kind in kinds:
         # Each device draws and normalizes on its own.
         alike = {{"dropout": 0.0, "normalize": False}}
         settings = {{k: alike[k] for k in alike if k in BUILDERS[kind][1]}}
@@ -335,7 +337,7 @@ MIRRORED = """
             assert np.isfinite(loss.history["loss"]).all()
         for a, b in zip(alone.get_weights(), shared.get_weights(), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
-    print("trained", len(BUILDERS) + len(NEXT_ITEM_BUILDERS))
+    print("trained", len(kinds) + len(NEXT_ITEM_BUILDERS))
 """
 
 
@@ -351,7 +353,8 @@ def test_case_43_trains_on_two_devices():
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""},
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.strip() == f"trained {len(BUILDERS) + len(NEXT_ITEM_BUILDERS)}"
+    count = len({build for build, _ in BUILDERS.values()}) + len(NEXT_ITEM_BUILDERS)
+    assert done.stdout.strip() == f"trained {count}"
 
 
 def _sources():
