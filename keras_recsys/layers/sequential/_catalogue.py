@@ -85,7 +85,7 @@ class Catalogue:
             targets: Integer tensor, `(num_rows,)`; 0 counts as nothing.
             weights: Float tensor, `(num_rows,)`, which gets no gradient.
             chunk_size: Optional int: rows whose scores are held at a time. Defaults to
-                as many as make 8 MiB.
+                as many as make 8 MiB, or 32 with `few`.
             few: Whether the rows are so few that the vectors of all their reranked
                 items may be held at a time.
         """
@@ -113,7 +113,7 @@ class Catalogue:
 
             chunks = (targets, weights, *rows_and_ids)
             (*parts, loss), d_rows = _in_chunks(
-                step, (), chunks, self._rows_of_a_chunk(table, chunk_size)
+                step, (), chunks, self._rows_of_a_chunk(table, chunk_size, few)
             )
             if self.sizes and few:
                 *d_rows, best, shares = d_rows
@@ -192,10 +192,12 @@ class Catalogue:
 
         return ops.where(real, run(table, targets, *rows), 0.0)
 
-    def _rows_of_a_chunk(self, table, chunk_size):
+    def _rows_of_a_chunk(self, table, chunk_size, few=False):
         if chunk_size is not None:
             return chunk_size
-        return max(LEAST_ROWS, CHUNK_SCORES // table.shape[0])
+        # A batch of few rows is one chunk, if it can be: a second costs more than it.
+        scores = 4 * CHUNK_SCORES if few else CHUNK_SCORES
+        return max(LEAST_ROWS, scores // table.shape[0])
 
     def _slopes(self, logits, norms, targets, upstream):
         """The gradient of the scores, by that of the cross entropies."""
