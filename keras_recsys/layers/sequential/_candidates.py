@@ -3,7 +3,7 @@
 from keras import ops
 
 from keras_recsys.layers.sequential._catalogue import are_largest, put, top_ids
-from keras_recsys.layers.sequential._steps import LOWEST, first_steps, same_items
+from keras_recsys.layers.sequential._steps import LOWEST
 
 
 def nearest_ids(vectors, table, num_candidates, excluded=None):
@@ -44,9 +44,7 @@ def with_history(queries, candidates, num_ids):
         Tensor of int32, `(batch_size, seq_len + num_candidates)`: the items of the
         steps in front, each at its first step, then the candidates; 0 for none.
     """
-    steps = ops.cast(queries.ids, "int32")
-    kept = ops.logical_and(queries.visible[:, 0], first_steps(same_items(steps)))
-    steps = ops.where(kept, steps, ops.zeros_like(steps))
+    steps = queries.items()[:, 0]
     none = ops.zeros_like(candidates)
     known = ops.logical_and(candidates > 0, candidates < num_ids)
     candidates = ops.cast(ops.where(known, candidates, none), "int32")

@@ -15,8 +15,10 @@ from keras_recsys.layers.sequential._candidates import (
 )
 from keras_recsys.layers.sequential._steps import (
     LOWEST,
+    first_steps,
     last_step,
     real_steps,
+    same_items,
     without_padding,
 )
 
@@ -43,6 +45,17 @@ class Queries:
     def states(self):
         """The states of all steps, 0 at padding."""
         return without_padding(self.inputs, ops.not_equal(self.ids, 0))
+
+    def items(self):
+        """The visible items, each at its first step, and 0 elsewhere.
+
+        Returns:
+            Tensor of int32, `(batch_size, num_queries, seq_len)`.
+        """
+        ids = ops.cast(self.ids, "int32")
+        first = ops.expand_dims(first_steps(same_items(ids)), 1)
+        kept = ops.logical_and(self.visible, first)
+        return ops.where(kept, ops.expand_dims(ids, 1), 0)
 
 
 class NextItemHead(keras.layers.Layer):

@@ -8,7 +8,7 @@ from keras_recsys._initializers import clone
 from keras_recsys.layers.sequential._candidates import candidate_logits
 from keras_recsys.layers.sequential._catalogue import Catalogue
 from keras_recsys.layers.sequential._next_item_head import NextItemHead
-from keras_recsys.layers.sequential._steps import first_steps, products, same_items
+from keras_recsys.layers.sequential._steps import products, same_items
 
 MODES = ("replace", "add")
 POINTER_REDUCTIONS = ("mean", "sum")
@@ -244,13 +244,9 @@ class CPRSoftmax(NextItemHead):
         items = ops.take(table, ids, axis=0)  # (batch_size, seq_len, dim)
         context = self._facet("context", queries.queries)
         logits = products(context, items)
-        same = same_items(ids)
         if self.pointer:
-            logits = logits + self._pointers(queries, same)
-        first = ops.expand_dims(first_steps(same), 1)
-        kept = ops.logical_and(queries.visible, first)
-        ids = ops.where(kept, ops.expand_dims(ids, 1), 0)
-        return logits, ids
+            logits = logits + self._pointers(queries, same_items(ids))
+        return logits, queries.items()
 
     def _pointers(self, queries, same):
         """`f_pointer . mean of key_t`, `(batch_size, num_queries, seq_len)`."""

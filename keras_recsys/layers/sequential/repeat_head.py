@@ -7,7 +7,7 @@ from keras_recsys._checks import check_rate
 from keras_recsys._initializers import clone
 from keras_recsys.layers.sequential._catalogue import Catalogue, put
 from keras_recsys.layers.sequential._next_item_head import NextItemHead
-from keras_recsys.layers.sequential._steps import LOWEST, first_steps, same_items
+from keras_recsys.layers.sequential._steps import LOWEST, same_items
 
 DECODERS = ("gate", "repeat", "explore")
 
@@ -194,9 +194,7 @@ class RepeatHead(NextItemHead):
         An item stands at its first step, and 0 at the others, see `Catalogue`.
         """
         features = self.drop(self._features(queries, training), training=training)
-        first = ops.expand_dims(first_steps(same_items(queries.ids)), 1)
-        kept = ops.logical_and(queries.visible, first)
-        ids = ops.where(kept, ops.expand_dims(ops.cast(queries.ids, "int32"), 1), 0)
+        ids = queries.items()
         ids = ops.reshape(ids, (-1, ops.shape(ids)[2]))
         lowest = ops.full_like(ops.cast(ids, features.dtype), LOWEST)
         return ops.reshape(features, (-1, features.shape[-1])), lowest, ids

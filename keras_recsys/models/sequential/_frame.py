@@ -59,8 +59,8 @@ class SequenceFrame:
             states: List of states of its layers, `(batch_size, seq_len, dim)` each, the
                 lowest first.
             head: A head as pattern, or `None` for the plain softmax.
-            multi_input: Number of states for each step that the head reads, from how
-                many layers; or `None` for the last state alone.
+            multi_input: Whether the head reads a `MultiInputState` of them, and not
+                the last alone.
 
         Returns:
             A `NextItemModel`.
