@@ -39,7 +39,7 @@ BUILDERS = {
 CLICK_BUILDERS = [
     build
     for name, build in vars(models).items()
-    if name.startswith("build_") and "behavior" not in build.__module__
+    if name.startswith("build_") and ".ctr" in build.__module__
 ]
 
 
