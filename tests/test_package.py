@@ -2,6 +2,7 @@
 
 import ast
 import doctest
+import functools
 import importlib
 import os
 import pathlib
@@ -45,6 +46,7 @@ def run(code, **env):
     ).stdout
 
 
+@functools.cache
 def contract_tests():
     """Names that tests called `test_contract...` use beside `check_layer` and so on."""
     names = set()
