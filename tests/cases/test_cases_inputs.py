@@ -353,7 +353,7 @@ def test_case_43_trains_on_two_devices():
         env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": ""},
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    count = len({build for build, _ in BUILDERS.values()}) + len(NEXT_ITEM_BUILDERS)
+    count = len(EACH) + len(NEXT_ITEM_BUILDERS)
     assert done.stdout.strip() == f"trained {count}"
 
 

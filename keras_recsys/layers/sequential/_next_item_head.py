@@ -1,6 +1,7 @@
 """What every output layer that scores the next item shares."""
 
 import dataclasses
+import functools
 from typing import Any
 
 import keras
@@ -46,6 +47,11 @@ class Queries:
         """The states of all steps, 0 at padding."""
         return without_padding(self.inputs, ops.not_equal(self.ids, 0))
 
+    @functools.cached_property
+    def same(self):
+        """Whether two steps hold one item, `(batch_size, seq_len, seq_len)`."""
+        return same_items(self.ids)
+
     def items(self):
         """The visible items, each at its first step, and 0 elsewhere.
 
@@ -53,7 +59,7 @@ class Queries:
             Tensor of int32, `(batch_size, num_queries, seq_len)`.
         """
         ids = ops.cast(self.ids, "int32")
-        first = ops.expand_dims(first_steps(same_items(ids)), 1)
+        first = ops.expand_dims(first_steps(self.same), 1)
         kept = ops.logical_and(self.visible, first)
         return ops.where(kept, ops.expand_dims(ids, 1), 0)
 

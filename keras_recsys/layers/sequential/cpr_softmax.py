@@ -8,7 +8,7 @@ from keras_recsys._initializers import clone
 from keras_recsys.layers.sequential._candidates import candidate_logits
 from keras_recsys.layers.sequential._catalogue import Catalogue
 from keras_recsys.layers.sequential._next_item_head import NextItemHead
-from keras_recsys.layers.sequential._steps import products, same_items
+from keras_recsys.layers.sequential._steps import products
 
 MODES = ("replace", "add")
 POINTER_REDUCTIONS = ("mean", "sum")
@@ -57,7 +57,8 @@ class CPRSoftmax(NextItemHead):
         use_projection: Whether `f_vocabulary` is a projection; if not it is `q`
             itself. Defaults to `True`.
         chunk_size: Optional int, the number of steps whose logits a loss holds at a
-            time. Defaults to `None`, as many as make 8 MiB.
+            time. Defaults to `None`, as many as make 8 MiB, or 32 MiB in training where
+            a row has one target.
         kernel_initializer: Initializer of the kernels, each `(state_dim, dim)`.
             Defaults to `None`, normal with a standard deviation of 0.02.
         bias_initializer: Initializer of the biases, each `(dim,)`. Defaults to
@@ -245,10 +246,10 @@ class CPRSoftmax(NextItemHead):
         context = self._facet("context", queries.queries)
         logits = products(context, items)
         if self.pointer:
-            logits = logits + self._pointers(queries, same_items(ids))
+            logits = logits + self._pointers(queries)
         return logits, queries.items()
 
-    def _pointers(self, queries, same):
+    def _pointers(self, queries):
         """`f_pointer . mean of key_t`, `(batch_size, num_queries, seq_len)`."""
         pointer = self._facet("pointer", queries.queries)
         # The products with the keys, by products with the states themselves.
@@ -256,7 +257,7 @@ class CPRSoftmax(NextItemHead):
         scores = products(query, queries.states)
         scores = scores + ops.sum(pointer * self.biases["key"], axis=-1, keepdims=True)
         visible = ops.cast(queries.visible, scores.dtype)
-        same = ops.cast(same, scores.dtype)
+        same = ops.cast(queries.same, scores.dtype)
         total = ops.matmul(scores * visible, same)
         if self.pointer_reduction == "sum":
             return total

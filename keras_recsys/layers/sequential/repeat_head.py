@@ -7,7 +7,7 @@ from keras_recsys._checks import check_rate
 from keras_recsys._initializers import clone
 from keras_recsys.layers.sequential._catalogue import Catalogue, put
 from keras_recsys.layers.sequential._next_item_head import NextItemHead
-from keras_recsys.layers.sequential._steps import LOWEST, same_items
+from keras_recsys.layers.sequential._steps import LOWEST
 
 DECODERS = ("gate", "repeat", "explore")
 
@@ -136,7 +136,7 @@ class RepeatHead(NextItemHead):
         weights = self._log_weights("repeat", queries, training)
         steps = ops.expand_dims(weights[:, 0], 1)  # (batch_size, 1, seq_len)
         lowest = ops.full_like(steps, LOWEST)
-        steps = ops.where(same_items(queries.ids), steps, lowest)
+        steps = ops.where(queries.same, steps, lowest)
         repeats = ops.logsumexp(steps, axis=2) + log_repeat
         repeats = ops.where(ids > 0, repeats, lowest[:, 0])
         ids = ops.pad(ids, ((0, 0), (1, 0)))
