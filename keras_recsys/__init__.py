@@ -1,7 +1,8 @@
-"""Reusable Keras 3 layers and models for recommenders.
+"""Reusable Keras 3 layers and models for recommenders and forecasting.
 
 - `layers`: layers for your own Keras models.
 - `features`: declarations of columns, and the functions that embed them.
+- `ops`: functions on tensors that the layers are made of.
 - `models`: builders of whole models.
 - `metrics`: ranks of the next item among all items.
 - `optimizers`: optimizers whose step does not grow with the vocabulary.
@@ -19,6 +20,7 @@ from keras_recsys import (
     memory,
     metrics,
     models,
+    ops,
     optimizers,
     serving,
 )
@@ -43,6 +45,7 @@ __all__ = [
     "memory",
     "metrics",
     "models",
+    "ops",
     "optimizers",
     "serving",
 ]
