@@ -1,8 +1,12 @@
 """Initial values that Keras' own initializers would get wrong by shape or by seed."""
 
+import math
+
 import keras
 import numpy as np
 from keras import ops
+
+from keras_recsys._checks import check_int
 
 # Initializers whose numbers do not depend on the shape.
 SHAPELESS = (
@@ -102,6 +106,54 @@ class GateBias(keras.initializers.Initializer):
         if len(shape) == 1:
             return bias
         return ops.stack([bias, ops.zeros_like(bias)])
+
+
+@keras.saving.register_keras_serializable(package="keras_recsys")
+class FanInUniform(keras.initializers.Initializer):
+    """Uniform between `-1 / sqrt(fan_in)` and `1 / sqrt(fan_in)`, as PyTorch starts.
+
+    Args:
+        fan_in: Optional positive int, how many numbers a unit adds up. Defaults to
+            `None`: the product of all axes of the weight but the last.
+        seed: Optional int. Defaults to `None`.
+
+    Raises:
+        ValueError: If a weight of one axis, a bias, is filled without `fan_in`.
+    """
+
+    def __init__(self, fan_in=None, seed=None):
+        self.fan_in = None if fan_in is None else check_int("fan_in", fan_in)
+        self.seed = seed
+
+    def __call__(self, shape, dtype=None):
+        """Draws the weight."""
+        fan_in = self.fan_in
+        if fan_in is None:
+            if len(shape) < 2:
+                raise ValueError(
+                    "`fan_in` of `FanInUniform` must be given for a weight of one "
+                    f"axis. Received: fan_in=None, shape={tuple(shape)}."
+                )
+            fan_in = math.prod(shape[:-1])
+        limit = fan_in**-0.5
+        uniform = keras.initializers.RandomUniform(-limit, limit, seed=self.seed)
+        return uniform(shape, dtype=dtype)
+
+    def get_config(self):
+        """The two arguments."""
+        return {"fan_in": self.fan_in, "seed": self.seed}
+
+
+def bias_for(initializer, fan_in):
+    """The initializer of the bias of a kernel that adds up `fan_in` numbers.
+
+    A `FanInUniform` without `fan_in` gets this one, and its seed moves on by one, since
+    the kernel may have the same; any other initializer comes back as it is.
+    """
+    if isinstance(initializer, FanInUniform) and initializer.fan_in is None:
+        initializer = clone(initializer, 1)
+        initializer.fan_in = fan_in
+    return initializer
 
 
 @keras.saving.register_keras_serializable(package="keras_recsys")
