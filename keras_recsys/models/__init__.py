@@ -23,6 +23,14 @@ from keras_recsys.models.ctr import (
     build_wide_deep,
     build_xdeepfm,
 )
+from keras_recsys.models.forecasting import (
+    build_dlinear,
+    build_informer,
+    build_nlinear,
+    build_repeat_last,
+    build_seasonal_naive,
+    build_transformer_forecaster,
+)
 from keras_recsys.models.growth import grow_vocabulary
 from keras_recsys.models.sequential import (
     NextItemModel,
@@ -40,6 +48,7 @@ __all__ = [
     "build_deepfm",
     "build_dien",
     "build_din",
+    "build_dlinear",
     "build_dlrm",
     "build_ffm",
     "build_fibinet",
@@ -47,11 +56,16 @@ __all__ = [
     "build_fm",
     "build_fnn",
     "build_gru4rec",
+    "build_informer",
     "build_lr",
     "build_mimn",
+    "build_nlinear",
+    "build_repeat_last",
     "build_repeatnet",
     "build_sam",
     "build_sasrec",
+    "build_seasonal_naive",
+    "build_transformer_forecaster",
     "build_two_stage",
     "build_ubr4ctr",
     "build_wide_deep",
