@@ -8,6 +8,11 @@ from keras_recsys.analysis.clicks import (
     evaluate_model,
 )
 from keras_recsys.analysis.downsampling import correct_downsampling, shift_bias
+from keras_recsys.analysis.forecasts import (
+    compare_forecasters,
+    evaluate_forecasts,
+    plot_forecasts,
+)
 from keras_recsys.analysis.next_item import (
     NextItemReport,
     evaluate_next_item,
@@ -21,12 +26,15 @@ __all__ = [
     "RepeatStatistics",
     "attention_entropy",
     "attention_scores",
+    "compare_forecasters",
     "compare_models",
     "correct_downsampling",
     "evaluate_clicks",
+    "evaluate_forecasts",
     "evaluate_model",
     "evaluate_next_item",
     "geometric_mean",
+    "plot_forecasts",
     "repeat_statistics",
     "shift_bias",
 ]
