@@ -431,7 +431,7 @@ def quality_task():
     """The task of the quickstart, with a row for each of the same movies."""
     import dataclasses
 
-    from keras_recsys.__main__ import load_ratings, make_task
+    from keras_recsys._quickstart.clicks import load_ratings, make_task
     from keras_recsys.data import Vocabulary
 
     task = make_task(load_ratings(None, None))
@@ -507,7 +507,10 @@ def train_and_score(name, task, seed):
 @suite.cases(*(f"quality_{model}" for model in MODELS))
 def quality(run):
     """AUC of every builder on the ratings."""
-    from keras_recsys.__main__ import make_logistic_regression, without_missing
+    from keras_recsys._quickstart.clicks import (
+        make_logistic_regression,
+        without_missing,
+    )
     from keras_recsys.analysis import evaluate_clicks
 
     task = quality_task()

@@ -301,7 +301,7 @@ TABLES = ("user_id", "movie_id")
 
 def quality_task():
     """Three parts of the ratings, and vocabularies of all values of the first."""
-    from keras_recsys.__main__ import load_ratings
+    from keras_recsys._quickstart.clicks import load_ratings
     from keras_recsys.data import Vocabulary, split_by_user_time
 
     train, test = split_by_user_time(load_ratings(None, None))

@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from keras_recsys import __main__ as program
 from keras_recsys import data, serving
+from keras_recsys._quickstart import clicks
 
 SMALL = ["--rows", "3000", "--epochs", "1"]
 HEADER = "userId,movieId,rating,timestamp\n"
@@ -60,9 +61,9 @@ def finished(tmp_path_factory):
 @pytest.mark.slow
 def test_writes_the_folder_and_nothing_beside_it(finished):
     out, text = finished
-    assert sorted(path.name for path in out.iterdir()) == sorted(program.FILES)
+    assert sorted(path.name for path in out.iterdir()) == sorted(clicks.FILES)
     assert [path.name for path in out.parent.iterdir()] == ["out"]
-    for name in program.FILES:
+    for name in clicks.FILES:
         assert f"  {name} " in text
     for name in ("history.png", "senet_weights.png"):
         assert (out / name).read_bytes().startswith(b"\x89PNG")
