@@ -18,6 +18,7 @@ from keras_recsys.models import (
     build_deepfm,
     build_dien,
     build_din,
+    build_dlinear,
     build_dlrm,
     build_ffm,
     build_fibinet,
@@ -25,11 +26,16 @@ from keras_recsys.models import (
     build_fm,
     build_fnn,
     build_gru4rec,
+    build_informer,
     build_lr,
     build_mimn,
+    build_nlinear,
+    build_repeat_last,
     build_repeatnet,
     build_sam,
     build_sasrec,
+    build_seasonal_naive,
+    build_transformer_forecaster,
     build_ubr4ctr,
     build_wide_deep,
     build_xdeepfm,
@@ -148,6 +154,45 @@ NEXT_ITEM_BUILDERS = {
 }
 
 
+# The builders of forecasters, which take the channels of a series.
+_STEPS = {"seq_len": 12, "pred_len": 4}
+_ATTENTION = {
+    **_STEPS,
+    "hidden_dim": 8,
+    "num_heads": 2,
+    "intermediate_dim": 6,
+    "dropout": 0.0,
+}
+FORECAST_BUILDERS = {
+    "informer": (build_informer, {**_ATTENTION, "factor": 1}),
+    "informer_full": (build_informer, {**_ATTENTION, "attention": "full"}),
+    "transformer": (build_transformer_forecaster, _ATTENTION),
+    "dlinear": (build_dlinear, {**_STEPS, "window": 5}),
+    "nlinear": (build_nlinear, _STEPS),
+    "repeat_last": (build_repeat_last, _STEPS),
+    "seasonal_naive": (build_seasonal_naive, {**_STEPS, "period": 6}),
+}
+
+
+def make_forecaster(kind, **kwargs):
+    """A forecaster of 3 channels with random weights."""
+    build, settings = FORECAST_BUILDERS[kind]
+    model = build(3, **{**settings, **kwargs})
+    randomize(model, np.random.default_rng(3), scale=0.4)
+    return model
+
+
+def make_windows(model, rows=6, seed=0):
+    """Inputs of a forecaster, and what follows."""
+    rng = np.random.default_rng(seed)
+    inputs = {
+        name: rng.normal(size=(rows, *x.shape[1:])).astype("float32")
+        for name, x in model.input.items()
+    }
+    shape = (rows, *model.output["forecast"].shape[1:])
+    return inputs, rng.normal(size=shape).astype("float32")
+
+
 def make_next_item_model(kind, **kwargs):
     """A next-item model of 8 items with random weights."""
     build, settings = NEXT_ITEM_BUILDERS[kind]
@@ -206,6 +251,7 @@ _FIELDS = np.random.default_rng(5).normal(size=(4, 5, 3)).astype("float32")
 _COLUMN = _FIELDS[:, :1, 0]
 _TARGET = _FIELDS[:, 0].copy()
 _PLACES = np.array([[1, 1, 0], [0, 1, 1]], bool)
+_MARKS = np.random.default_rng(6).integers(0, 4, (4, 5, 5)).astype("int32")
 _ITEMS = np.random.default_rng(6).integers(0, 9, (4, 5)).astype("int32")
 
 # Every public layer, with arguments off their defaults; a tuple of arrays holds the
@@ -255,6 +301,18 @@ LAYERS = {
         ),
         (_FIELDS, _ITEMS),
     ),
+    "CalendarEmbedding": (
+        lambda **kw: layers.CalendarEmbedding(
+            4,
+            "15min",
+            embedding="learned",
+            kernel_initializer=keras.initializers.HeNormal(seed=2),
+            bias_initializer="ones",
+            embeddings_initializer=keras.initializers.RandomNormal(seed=3),
+            **kw,
+        ),
+        _MARKS,
+    ),
     "ClickProbability": (
         lambda **kw: layers.ClickProbability(
             bias_initializer=keras.initializers.Constant(-1.0), **kw
@@ -302,6 +360,17 @@ LAYERS = {
         ),
         _FIELDS[:, 0].copy(),
     ),
+    "DistillConv": (
+        lambda **kw: layers.DistillConv(
+            "same",
+            momentum=0.5,
+            epsilon=0.01,
+            kernel_initializer=keras.initializers.HeNormal(seed=2),
+            bias_initializer="ones",
+            **kw,
+        ),
+        _FIELDS,
+    ),
     "DualQueryAttention": (
         lambda **kw: layers.DualQueryAttention(
             5,
@@ -340,6 +409,23 @@ LAYERS = {
         [IDS[:, field].copy() for field in range(3)],
     ),
     "FieldOrder": (lambda **kw: layers.FieldOrder([4, 0, 4], **kw), _FIELDS),
+    "FullAttention": (
+        lambda **kw: layers.FullAttention(
+            2,
+            3,
+            value_dim=2,
+            output_dim=4,
+            causal=True,
+            mix=True,
+            dropout=0.2,
+            seed=1,
+            kernel_initializer=keras.initializers.HeNormal(seed=2),
+            bias_initializer="ones",
+            kernel_regularizer=keras.regularizers.L2(0.1),
+            **kw,
+        ),
+        (_FIELDS, -_FIELDS),
+    ),
     "FullEmbedding": (
         lambda **kw: layers.FullEmbedding(
             11, 4, out_of_range="oov", mask_zero=True, zero_masked=True, **kw
@@ -362,6 +448,46 @@ LAYERS = {
             11, 4, num_buckets=3, out_of_range="mod", mask_zero=True, **kw
         ),
         IDS,
+    ),
+    "InformerDecoderBlock": (
+        lambda **kw: layers.InformerDecoderBlock(
+            2,
+            key_dim=3,
+            intermediate_dim=5,
+            factor=1,
+            attention_options={"lazy": "cummean", "measure": "exact"},
+            activation="tanh",
+            dropout=0.2,
+            attention_dropout=0.1,
+            epsilon=0.01,
+            seed=1,
+            mix=False,
+            output_len=2,
+            kernel_initializer=keras.initializers.HeNormal(seed=2),
+            bias_initializer="ones",
+            kernel_regularizer=keras.regularizers.L2(0.1),
+            **kw,
+        ),
+        (_FIELDS, -_FIELDS),
+    ),
+    "InformerEncoderBlock": (
+        lambda **kw: layers.InformerEncoderBlock(
+            2,
+            key_dim=3,
+            intermediate_dim=5,
+            factor=1,
+            attention_options={"lazy": "cummean", "measure": "exact"},
+            activation="tanh",
+            dropout=0.2,
+            attention_dropout=0.1,
+            epsilon=0.01,
+            seed=1,
+            kernel_initializer=keras.initializers.HeNormal(seed=2),
+            bias_initializer="ones",
+            kernel_regularizer=keras.regularizers.L2(0.1),
+            **kw,
+        ),
+        _FIELDS,
     ),
     "InteractingLayer": (
         lambda **kw: layers.InteractingLayer(
@@ -462,6 +588,36 @@ LAYERS = {
         [np.array([-1.0, 0.0, 7.0], "float32"), np.array([2.0, 0.0, -7.0], "float32")],
     ),
     "PaddingMask": (lambda **kw: layers.PaddingMask(**kw), IDS),
+    "PositionalEncoding": (
+        lambda **kw: layers.PositionalEncoding(
+            True,
+            max_len=6,
+            embeddings_initializer=keras.initializers.RandomNormal(seed=3),
+            **kw,
+        ),
+        _FIELDS,
+    ),
+    "ProbSparseAttention": (
+        lambda **kw: layers.ProbSparseAttention(
+            2,
+            3,
+            1,
+            value_dim=2,
+            output_dim=4,
+            causal=True,
+            inference_measure="exact",
+            divisor="sample",
+            lazy="cummean",
+            causal_sampling=True,
+            dropout=0.2,
+            seed=1,
+            kernel_initializer=keras.initializers.HeNormal(seed=2),
+            bias_initializer="ones",
+            kernel_regularizer=keras.regularizers.L2(0.1),
+            **kw,
+        ),
+        (_FIELDS, -_FIELDS),
+    ),
     "QREmbedding": (
         lambda **kw: layers.QREmbedding(
             11,
@@ -494,6 +650,12 @@ LAYERS = {
             **kw,
         ),
         _PLACES,
+    ),
+    "ReversibleNormalization": (
+        lambda **kw: layers.ReversibleNormalization(
+            "last", affine=True, epsilon=0.01, **kw
+        ),
+        _FIELDS,
     ),
     "SENETLayer": (
         lambda **kw: layers.SENETLayer(2, squeeze="max", activation="sigmoid", **kw),
@@ -557,6 +719,10 @@ LAYERS = {
         _FIELDS,
     ),
     "SequencePooling": (lambda **kw: layers.SequencePooling("sqrtn", **kw), _FIELDS),
+    "SeriesDecomposition": (
+        lambda **kw: layers.SeriesDecomposition(4, **kw),
+        _FIELDS,
+    ),
     "TargetAttention": (
         lambda **kw: layers.TargetAttention(
             (5, 3),
@@ -580,6 +746,16 @@ LAYERS = {
         ),
         IDS,
     ),
+    "TokenEmbedding": (
+        lambda **kw: layers.TokenEmbedding(
+            4,
+            padding="same",
+            kernel_initializer=keras.initializers.HeNormal(seed=2),
+            bias_initializer="ones",
+            **kw,
+        ),
+        _FIELDS,
+    ),
 }
 
 
@@ -597,6 +773,8 @@ def make_layer_model(name, **kwargs):
         output = layer(*symbolic, items(symbolic[1], return_table=True)[1])
     else:
         output = layer(*(symbolic if isinstance(symbolic, tuple) else (symbolic,)))
+    if isinstance(output, tuple):
+        output = keras.layers.Concatenate()(output)
     model = keras.Model(symbolic, output)
     randomize(model, np.random.default_rng(4))
     return model

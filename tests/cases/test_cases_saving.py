@@ -10,6 +10,7 @@ import tensorflow as tf
 from case_models import (
     BUILDERS,
     FEATURES,
+    FORECAST_BUILDERS,
     LAYERS,
     NEXT_ITEM_BUILDERS,
     answer,
@@ -37,7 +38,11 @@ def fitted(kind, epochs=1):
 def test_every_public_layer_and_builder_is_tried():
     assert set(LAYERS) == set(layers.__all__)
     builders = {name for name in models.__all__ if name.startswith("build_")}
-    tried = [*BUILDERS.values(), *NEXT_ITEM_BUILDERS.values()]
+    tried = [
+        *BUILDERS.values(),
+        *NEXT_ITEM_BUILDERS.values(),
+        *FORECAST_BUILDERS.values(),
+    ]
     builders -= {"build_two_stage"}  # made of the model of another builder
     assert {build.__name__ for build, _ in tried} == builders
 
