@@ -371,12 +371,16 @@ class Suite:
     Args:
         name: The subject, as in `bench_<subject>.py`.
         drops: Dict from patterns of the cases that `--quick` drops to the reason why.
+
+    Attributes:
+        rows: Dict from case to row, of this run and of the file that it goes on from.
     """
 
     def __init__(self, name, drops=None):
         self.name = name
         self.drops = drops or {}
         self.groups = []
+        self.rows = {}
 
     def cases(self, *names):
         """Registers a generator of rows that takes a `Run`.
@@ -439,6 +443,7 @@ class Suite:
                         f"of which some were made at {sorted(old - {str(run.commit)})}"
                     )
         rows = {case: rows[case] for case in rows if case not in run.wanted}
+        self.rows = rows
 
         def keep(row):
             rows[row["case"]] = row
