@@ -5,10 +5,8 @@ of shape `(batch_size, num_keys, heads, dim)`, and give `(batch_size, num_querie
 heads, dim)`. Scores are multiplied with `scale`, by default `1 / sqrt(key_dim)`.
 """
 
-import contextlib
 import math
 import os
-from unittest import mock
 
 os.environ.setdefault("KERAS_BACKEND", "tensorflow")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -17,8 +15,8 @@ from softmax_models import limit_threads
 
 BATCH, HEADS, DIM, FACTOR = 4, 8, 64, 5
 MODES = {"graph": False, "XLA": True}
-STREAM_FROM = {"stream": 0, "blocks": math.inf}
-"""Length of the keys from which on ours streams, if one of its paths is forced."""
+STREAMED = {"stream": True, "blocks": False}
+"""What a form of ours sets; `"ours"` streams what XLA compiles."""
 
 
 # --- Forms --------------------------------------------------------------------------
@@ -136,18 +134,6 @@ FORMS = {
 }
 
 
-@contextlib.contextmanager
-def path_of(form):
-    """Has ours traced on the path that a form names, if it names one."""
-    if form not in STREAM_FROM:
-        yield
-        return
-    from keras_recsys.ops import prob_sparse
-
-    with mock.patch.object(prob_sparse, "_STREAM_FROM", STREAM_FROM[form]):
-        yield
-
-
 # --- Calls --------------------------------------------------------------------------
 
 
@@ -186,6 +172,8 @@ def attention_call(form, length, mode, causal=False):
     def backward(query, key, value, gradient, index):
         inputs = query, key, value
         options = {"key_index": index, "factor": FACTOR} if is_sparse else {}
+        if function is our_attention:
+            options["streamed"] = STREAMED.get(form, MODES[mode] or None)
         with tf.GradientTape() as tape:
             tape.watch(inputs)
             output = function(*inputs, causal=causal, **options)
@@ -196,8 +184,7 @@ def attention_call(form, length, mode, causal=False):
         results[-1][0, 0, 0, 0].numpy()  # waits for all of them
         return results
 
-    with path_of(form):
-        call()
+    call()
     return call
 
 

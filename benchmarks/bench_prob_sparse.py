@@ -6,7 +6,8 @@ The attention alone, without projections: 4 rows, 8 heads of width 64, as many q
 as keys, factor 5, float32, forward and backward to query, key and value, two threads.
 Ours is `keras_recsys.ops.prob_sparse_attention`; all sparse forms get the same sample
 of the keys, which is drawn before. Each side has its best mode, TensorFlow's graph or
-XLA, found in a few rounds before the race; with `--quick` it is the graph.
+XLA, found in a few rounds before the race; with `--quick` it is the graph. Ours is
+streamed in XLA and has its default in the graph.
 
 `gather_{L}_time`: against the form as it was published, which gathers the sampled keys
 of all queries as one tensor. Its measure gives indices alone, so that there is no
@@ -18,11 +19,12 @@ against full attention written out. `sdpa_{L}_time`: against
 each form in the mode that needs less; `held` is what any form has to hold of
 it, the three inputs, the output and the four gradients.
 
-`stream_{L}_time`: ours by columns of the sample, whatever the length, against ours by
-blocks of scores: where the first is faster, it should be the default.
+`stream_{L}_time`: ours by features of the sample, whatever the length, against ours by
+blocks of scores, each in its best mode; which is taken by itself depends on the
+length, the sample and the width.
 
 `exponent_1440_2880`: the power of the length that the time of ours grows with, by
-columns at both lengths; the base is 1.
+features at both lengths; the base is 1.
 
 `torch_train_step`: a training step of Informer, the peer of `runners/informer_torch.py`
 against ours: 96 steps of history, 48 of them for the decoder, a horizon of 24, 7
@@ -141,7 +143,7 @@ def paths(run):
             "ms",
             "ours by blocks",
             found["blocks"],
-            note=f"by columns {modes['stream']}, by blocks {modes['blocks']}",
+            note=f"by features {modes['stream']}, by blocks {modes['blocks']}",
         )
 
 
@@ -162,7 +164,7 @@ def exponent(run):
         "power",
         "linear",
         [1.0],
-        note=f"by columns, {mode}",
+        note=f"by features, {mode}",
     )
     gc.collect()
 

@@ -2,8 +2,8 @@
 
 Which do is read off a measure on a sample of the keys of each query. Gathered, that
 sample would be larger than the whole matrix of scores for all but very long series. It
-never exists here: up to `_STREAM_FROM` keys the scores are computed by blocks of
-queries and read at the sampled places, and beyond it column by column of the sample.
+never exists here: the scores are computed by blocks of queries and read at the sampled
+places, or, streamed, one feature of all sampled keys is read after the other.
 """
 
 import math
@@ -18,8 +18,6 @@ from keras_recsys._dtypes import wide_dtype
 DIVISORS = ("key_len", "sample")
 LAZY = ("cumsum", "cummean")
 
-# Keys from which on a gather of each sampled key costs less than a product with all.
-_STREAM_FROM = 2048
 # Queries whose scores on all keys are held at once.
 _BLOCK = 128
 # Steps whose running sum is one product.
@@ -114,6 +112,7 @@ def sparsity_measure(
     causal=False,
     query_mask=None,
     key_mask=None,
+    streamed=None,
 ):
     """How far the attention of each query is from a uniform one.
 
@@ -125,8 +124,8 @@ def sparsity_measure(
 
         measure_i = ln sum_j exp(s_ij / sqrt(dim)) - mean_j s_ij / sqrt(dim)
 
-    No gradient flows through it. Time grows with `query_len * num_keys`, or
-    with the product of both lengths where keys are few; memory never does.
+    No gradient flows through it. Time grows with `query_len * num_keys * dim` if it is
+    streamed, else with the product of both lengths; memory never does.
 
     Args:
         query: Float tensor, `(batch_size, query_len, num_heads, dim)`.
@@ -143,6 +142,10 @@ def sparsity_measure(
             the lowest number. Defaults to `None`.
         key_mask: Boolean tensor, `(batch_size, key_len)`; `False` leaves a key out, of
             the sample and of the length. Defaults to `None`.
+        streamed: Whether a sample for each query is read feature by feature, and not
+            from scores on all keys. What XLA compiles (on JAX, or with `jit_compile`)
+            is faster with it at any length. Defaults to `None`, where it is faster
+            uncompiled: where `num_keys * dim` is at most `key_len`.
 
     Returns:
         Tensor, `(batch_size, num_heads, query_len)`, of float32 at least. A query
@@ -175,7 +178,7 @@ def sparsity_measure(
         measure = _exact_measure(query, key, kept, causal, wide)
     else:
         key_index = _check_index(key_index, query_len, key_len, causal)
-        highest, total, count = _sampled(query, key, key_index, kept, wide)
+        highest, total, count = _sampled(query, key, key_index, kept, streamed, wide)
         if divisor == "key_len":
             count = _key_count(query_len, key_len, kept, causal, wide)
         count = ops.maximum(ops.cast(count, wide), 1)
@@ -201,6 +204,7 @@ def prob_sparse_attention(
     causal_sampling=False,
     query_mask=None,
     key_mask=None,
+    streamed=None,
     dropout=None,
     return_attention_scores=False,
 ):
@@ -238,6 +242,7 @@ def prob_sparse_attention(
             no place among the selected while others are left. Defaults to `None`.
         key_mask: Boolean tensor, `(batch_size, key_len)`; `False` leaves a step out of
             the measure, of the weights, and of the mean or sum. Defaults to `None`.
+        streamed: As in `sparsity_measure`. Defaults to `None`.
         dropout: Function applied to the weights of the selected queries. Defaults to
             `None`.
         return_attention_scores: Whether to return the weights too. Defaults to `False`.
@@ -283,6 +288,7 @@ def prob_sparse_attention(
             causal=causal_sampling,
             query_mask=query_mask,
             key_mask=key_mask,
+            streamed=streamed,
         )
         selected = ops.top_k(measure, num_queries)[1]
     return attend(
@@ -353,8 +359,7 @@ def attend(
         rows = _read(query, places)
         steps = selected
     rows = rows * ops.cast(scale, rows.dtype)  # half precisions would overflow
-    # As einsum the products read keys and values as they lie in memory.
-    scores = ops.cast(ops.einsum("bhqe,bkhe->bhqk", rows, key), wide)
+    scores = ops.cast(ops.matmul(rows, ops.transpose(key, (0, 2, 3, 1))), wide)
     allowed = None if kept is None else ops.expand_dims(kept, (1, 2))
     if causal:
         past = ops.arange(ops.shape(key)[1], dtype="int32")
@@ -366,7 +371,7 @@ def attend(
     if kept is not None:
         weights = ops.where(allowed, weights, ops.zeros_like(weights))
     shares = weights if dropout is None else dropout(weights)
-    attended = ops.einsum("bhqk,bkhd->bhqd", shares, ops.cast(value, wide))
+    attended = ops.matmul(shares, ops.cast(ops.swapaxes(value, 1, 2), wide))
     attended = ops.cast(attended, value.dtype)
     if selected is None:
         output = ops.swapaxes(attended, 1, 2)
@@ -481,7 +486,7 @@ def _exact_measure(query, key, kept, causal, wide):
     return ops.where(ops.broadcast_to(count, ops.shape(measure)) > 0, measure, _LOWEST)
 
 
-def _sampled(query, key, key_index, kept, wide):
+def _sampled(query, key, key_index, kept, streamed, wide):
     """Largest and sum of the scores on the sampled keys, and how many were kept.
 
     The first two are `(batch_size, num_heads, query_len)`, the last may be broadcast.
@@ -493,18 +498,22 @@ def _sampled(query, key, key_index, kept, wide):
             None if kept is None else ops.take(kept, key_index, axis=1)[:, None, None]
         )
         return _reduced(ops.cast(scores, wide), some)
-    if key.shape[1] < _STREAM_FROM:
-        return _sampled_by_blocks(query, key, key_index, kept, wide)
-    return _sampled_by_columns(query, key, key_index, kept, wide)
+    if streamed is None:
+        streamed = key_index.shape[1] * key.shape[3] <= key.shape[1]
+    if streamed:
+        return _sampled_by_features(query, key, key_index, kept, wide)
+    return _sampled_by_blocks(query, key, key_index, kept, wide)
 
 
-def _reduced(scores, some):
-    """Largest, sum and count of the last axis, of those where `some` is not 0."""
+def _reduced(scores, some, axis=-1):
+    """Largest, sum and count along an axis, of those where `some` is not 0."""
     if some is None:
-        return ops.max(scores, axis=-1), ops.sum(scores, axis=-1), scores.shape[-1]
+        count = scores.shape[axis]
+        return ops.max(scores, axis=axis), ops.sum(scores, axis=axis), count
     real = some > 0
-    total = ops.sum(ops.where(real, scores, ops.zeros_like(scores)), axis=-1)
-    return ops.max(ops.where(real, scores, _LOWEST), axis=-1), total, ops.sum(some, -1)
+    total = ops.sum(ops.where(real, scores, ops.zeros_like(scores)), axis=axis)
+    highest = ops.max(ops.where(real, scores, _LOWEST), axis=axis)
+    return highest, total, ops.sum(some, axis=axis)
 
 
 def _sampled_by_blocks(query, key, key_index, kept, wide):
@@ -527,33 +536,34 @@ def _sampled_by_blocks(query, key, key_index, kept, wide):
     return _by_blocks(query, of_block)
 
 
-def _sampled_by_columns(query, key, key_index, kept, wide):
-    """By one gathered key a query after the other, and a running largest and sum."""
-    query, key = ops.swapaxes(query, 0, 1), ops.swapaxes(key, 0, 1)
-    columns = ops.transpose(key_index)  # (num_keys, query_len)
+def _sampled_by_features(query, key, key_index, kept, wide):
+    """By one feature of the sampled keys after the other, added up.
 
-    def step(i, carry):
-        highest, total, count = carry
-        places = ops.take(columns, i, axis=0)
-        # Only when the last column is done, or TensorFlow gathers several at once.
-        places = ops.where(ops.sum(total) > 0, places, places)
-        scores = ops.sum(query * ops.take(key, places, axis=0), axis=-1)
-        scores = ops.cast(scores, wide)  # (query_len, batch_size, num_heads)
-        if kept is None:
-            return ops.maximum(highest, scores), total + scores, count + 1
-        some = ops.transpose(ops.take(kept, places, axis=1))[:, :, None]
-        real = some > 0
-        return (
-            ops.maximum(highest, ops.where(real, scores, _LOWEST)),
-            total + ops.where(real, scores, ops.zeros_like(scores)),
-            count + some,
-        )
+    With rows and heads last each read is of neighbours, and a compiler makes one loop
+    of all reads, products and sums.
+    """
+    query_len, num_heads, dim = query.shape[1:]
+    query = ops.transpose(ops.cast(query, wide), (1, 3, 0, 2))
+    query = ops.reshape(query, (query_len, dim, -1))
+    key = ops.transpose(ops.cast(key, wide), (1, 3, 0, 2))
+    key = ops.reshape(key, (key.shape[0] * dim, -1))
+    scores, places = None, key_index * dim
+    for i in range(dim):
+        if i:  # only when the last is done, or TensorFlow reads several at once
+            places = ops.where(scores[0, 0, 0] > 0, places, places) + 1
+        product = ops.take(key, places, axis=0) * query[:, None, i]
+        scores = scores + product if i else product
+    some = None
+    if kept is not None:
+        scores = ops.reshape(scores, (query_len, key_index.shape[1], -1, num_heads))
+        some = ops.take(ops.transpose(kept), key_index, axis=0)[..., None]
+    highest, total, count = _reduced(scores, some, axis=1)
 
-    zeros = ops.cast(ops.zeros_like(query[..., 0]), wide)
-    count = zeros[..., :1] if kept is not None else zeros[:1, :1, :1]
-    carry = (zeros + _LOWEST, zeros, count)
-    carry = ops.fori_loop(0, columns.shape[0], step, carry)
-    return tuple(ops.transpose(x, (1, 2, 0)) for x in carry)
+    def by_query(x, width):
+        return ops.transpose(ops.reshape(x, (query_len, -1, width)), (1, 2, 0))
+
+    count = count if some is None else by_query(count, 1)
+    return by_query(highest, num_heads), by_query(total, num_heads), count
 
 
 def _by_blocks(query, of_block):

@@ -84,14 +84,26 @@ def test_full_forms_give_the_same(small, causal):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_path_is_forced_while_it_is_traced(monkeypatch):
-    ops = importlib.import_module("keras_recsys.ops.prob_sparse")
-    default, seen = ops._STREAM_FROM, {}
-    for form in ("ours", "stream", "blocks"):
-        with peers.path_of(form):
-            seen[form] = ops._STREAM_FROM
-    assert seen == {"ours": default, "stream": 0, "blocks": float("inf")}
-    assert ops._STREAM_FROM == default
+@pytest.mark.parametrize(
+    ("form", "mode", "want"),
+    [
+        ("ours", "graph", None),
+        ("ours", "XLA", True),
+        ("stream", "graph", True),
+        ("blocks", "XLA", False),
+    ],
+)
+def test_path_that_a_form_takes(small, monkeypatch, form, mode, want):
+    seen = set()
+
+    def attention(query, key, value, *, streamed, **options):
+        seen.add(streamed)
+        return value
+
+    monkeypatch.setattr(peers, "our_attention", attention)
+    monkeypatch.setitem(peers.FORMS, form, (attention, True))
+    peers.attention_call(form, 9, mode)
+    assert seen == {want}
 
 
 # --- The script ---------------------------------------------------------------------

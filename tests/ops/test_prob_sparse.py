@@ -17,19 +17,20 @@ from keras_recsys.ops import (
 )
 from keras_recsys.ops.prob_sparse import attend
 
+MODULE = importlib.import_module("keras_recsys.ops.prob_sparse")
 # The ways to read the sample, on short series.
+ONE_BLOCK = {"_sampled_by_features": MODULE._sampled_by_blocks}
 WAYS = {
-    "one_block": {},
-    "blocks": {"_BLOCK": 5},
-    "streamed": {"_STREAM_FROM": 1},
+    "one_block": ONE_BLOCK,
+    "blocks": {**ONE_BLOCK, "_BLOCK": 5},
+    "features": {"_sampled_by_blocks": MODULE._sampled_by_features},
 }
-MEASURES = ["blocks", "streamed", "shared", "exact"]
+MEASURES = ["blocks", "features", "shared", "exact"]
 
 
 def set_way(name, monkeypatch):
-    module = importlib.import_module("keras_recsys.ops.prob_sparse")
-    for constant, value in WAYS.get(name, {"_BLOCK": 5}).items():
-        monkeypatch.setattr(module, constant, value)
+    for name_in_module, value in WAYS.get(name, {"_BLOCK": 5}).items():
+        monkeypatch.setattr(MODULE, name_in_module, value)
 
 
 @pytest.fixture(params=WAYS)
@@ -117,6 +118,36 @@ def test_golden_informer_prob_sparse(path, way):
     lazy = np.ones(measure.shape, bool)
     np.put_along_axis(lazy, z["top_index"].astype(int), False, axis=-1)
     assert not gradients[0][np.swapaxes(lazy, 1, 2)].any()  # exactly
+
+
+@pytest.mark.parametrize(
+    ("streamed", "key_len", "want"),
+    [
+        (True, 6, "features"),
+        (False, 64, "blocks"),
+        (None, 12, "features"),  # as many numbers as keys
+        (None, 11, "blocks"),
+    ],
+)
+def test_which_way_is_taken(monkeypatch, streamed, key_len, want):
+    taken = []
+    for way in ("features", "blocks"):
+        one = getattr(MODULE, f"_sampled_by_{way}")
+
+        def run(*args, way=way, one=one):
+            taken.append(way)
+            return one(*args)
+
+        monkeypatch.setattr(MODULE, f"_sampled_by_{way}", run)
+    rng = np.random.default_rng(0)
+    x = [tensor(a) for a in draw(rng, query_len=key_len, dim=4)]
+    index = sample(rng, key_len, key_len, 3)
+    want_measure = array(sparsity_measure(*x[:2], index, streamed=not streamed))
+    taken.clear()
+    got = array(sparsity_measure(*x[:2], index, streamed=streamed))
+    prob_sparse_attention(*x, index, factor=1, streamed=streamed)
+    assert taken == [want, want]
+    assert_near(got, want_measure, TOLERANCE)
 
 
 @golden("informer/attn", having=["Q", "attn"], lacking=["top_index"])
@@ -464,7 +495,6 @@ def test_no_gradient_flows_through_the_measure(measure):
 
 @pytest.mark.parametrize("jit", [False, True])
 def test_compiled_with_any_batch(jit, monkeypatch):
-    module = importlib.import_module("keras_recsys.ops.prob_sparse")
     rng = np.random.default_rng(0)
     x = (*draw(rng, batch_size=3), np.roll(MASK, 1, axis=0), MASK)
     index = sample(rng, 12, 12, 4)
@@ -477,11 +507,10 @@ def test_compiled_with_any_batch(jit, monkeypatch):
             "key_mask": key_mask,
         }
         outputs = []
-        ways = [("streamed", index), ("blocks", index), ("blocks", None)]
+        ways = [("features", index), ("blocks", index), ("blocks", None)]
         for way, sampled in ways if jit else ways[:1]:
             with monkeypatch.context() as patch:
-                for name, number in WAYS[way].items():
-                    patch.setattr(module, name, number)
+                set_way(way, patch)
                 outputs.append(
                     prob_sparse_attention(query, key, value, sampled, **options)
                 )
@@ -512,8 +541,7 @@ def test_no_tensor_is_larger_than_the_inputs(measure, causal, monkeypatch):
     """The gathered keys would be 30 times as large, the scores of all 3 times."""
     import tensorflow as tf
 
-    module = importlib.import_module("keras_recsys.ops.prob_sparse")
-    monkeypatch.setattr(module, "_BLOCK", 64)
+    monkeypatch.setattr(MODULE, "_BLOCK", 64)
     rng = np.random.default_rng(0)
     x = draw(rng, batch_size=1, query_len=192, dim=64, value=64)
     _, num_keys = prob_sparse_counts(192, 192)

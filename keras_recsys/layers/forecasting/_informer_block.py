@@ -17,6 +17,7 @@ OPTIONS = (
     "lazy",
     "causal_sampling",
     "shared_keys",
+    "streamed",
     "value_dim",
 )
 

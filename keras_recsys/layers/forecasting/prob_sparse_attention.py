@@ -65,6 +65,9 @@ class ProbSparseAttention(MultiHeadLayer):
             It is still ranked against later queries. Defaults to `False`.
         shared_keys: Whether all queries are measured on one sample of keys, which is
             faster. Defaults to `False`.
+        streamed: Whether the measure reads the sample feature by feature, which is the
+            faster way where XLA compiles the model (on JAX, or with `jit_compile`).
+            Defaults to `None`, by the length; see `ops.sparsity_measure`.
         dropout: Float in `[0, 1)`, applied to the weights of the selected queries.
             Defaults to `0.0`.
         seed: Optional int of the samples in training and of the dropout. Defaults to
@@ -127,6 +130,7 @@ class ProbSparseAttention(MultiHeadLayer):
         lazy="cumsum",
         causal_sampling=False,
         shared_keys=False,
+        streamed=None,
         **kwargs,
     ):
         super().__init__(num_heads, key_dim, **kwargs)
@@ -139,6 +143,7 @@ class ProbSparseAttention(MultiHeadLayer):
         self.lazy = check_choice("lazy", lazy, LAZY)
         self.causal_sampling = bool(causal_sampling)
         self.shared_keys = bool(shared_keys)
+        self.streamed = None if streamed is None else bool(streamed)
         if self.causal_sampling and self.shared_keys:
             raise ValueError(
                 "`causal_sampling` must be False where `shared_keys` is True: one "
@@ -200,6 +205,7 @@ class ProbSparseAttention(MultiHeadLayer):
             "lazy": self.lazy,
             "causal_sampling": self.causal_sampling,
             "shared_keys": self.shared_keys,
+            "streamed": self.streamed,
         }
 
     def _sample(self, query_len, key_len, training):
@@ -238,6 +244,7 @@ class ProbSparseAttention(MultiHeadLayer):
             divisor=self.divisor,
             lazy=self.lazy,
             causal_sampling=self.causal_sampling,
+            streamed=self.streamed,
             **options,
         )
 

@@ -341,10 +341,9 @@ def test_dropout_acts_on_the_weights_in_training():
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_gradients_while_a_sample_is_drawn(streamed, monkeypatch):
-    if streamed:
-        monkeypatch.setattr("keras_recsys.ops.prob_sparse._STREAM_FROM", 1)
-    layer = made(2, 3, 1, causal=True, dropout=0.1, seed=1, dtype="mixed_bfloat16")
+def test_gradients_while_a_sample_is_drawn(streamed):
+    options = {"streamed": streamed, "dropout": 0.1, "seed": 1}
+    layer = made(2, 3, 1, causal=True, dtype="mixed_bfloat16", **options)
     output, gradients = output_and_gradients(layer, (X, X), call={"training": True})
     assert np.isfinite(output).all()
     for weight, gradient in zip(layer.weights, gradients, strict=True):
