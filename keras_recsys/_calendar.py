@@ -116,7 +116,8 @@ class Frequency:
         Units are `s`, `min` or `t`, `h`, `d`, `b`, `w`, `m`, `q`, and `y` or `a`, in
         upper case too, with a multiple before and an anchor of pandas behind, such as
         `W-SUN`. As in pandas, `ME`, `QE`, `YE`, and `M`, `Q`, `Y`, `A` in upper case,
-        are ends of months, `MS`, `QS`, `YS` beginnings.
+        are ends of months, `MS`, `QS`, `YS` beginnings. `"m"` is a month, as in the
+        paper's code; several are `"2MS"`, since `"15m"` could be minutes.
 
         Args:
             frequency: String, `Frequency`, or offset of pandas.
@@ -138,6 +139,12 @@ class Frequency:
                 is_unit = end or spelling in SPELLINGS[unit]
                 fits = anchor is None or anchor in ANCHORS.get(unit, ())
                 if is_unit and fits and int(count or 1) > 0:
+                    if spelling == "m" and int(count or 1) > 1:
+                        raise ValueError(
+                            "`frequency` must be spelled 'min' for minutes and 'MS' "
+                            "or 'ME' for months where there are several of them. "
+                            f"Received: frequency={frequency!r}."
+                        )
                     return cls(int(count or 1), unit, end)
         raise ValueError(
             "`frequency` must be a unit of s, min or t, h, d, b, w, m, q, y, or of "
@@ -149,6 +156,8 @@ class Frequency:
         spelling = ENDS[self.unit][0] if self.end else self.unit
         if self.unit == "t":
             spelling = "min"
+        if self.unit == "m" and self.count > 1 and not self.end:
+            spelling = "MS"  # "2m" could be minutes
         return f"{self.count}{spelling}" if self.count > 1 else spelling
 
 

@@ -259,7 +259,8 @@ def read_time_series(
         raise ValueError(f"{path} cannot be read: {error}") from error
     if not isinstance(frame.index, pandas.RangeIndex):
         raise ValueError(
-            f"{path} must have as many cells in a line as column names, {len(names)}. "
+            f"{path} must have as many cells in a line as column names, {len(names)}; "
+            "`delimiter` says what is between them. "
             f"Received: {len(names) + frame.index.nlevels} cells at row 0."
         )
     _check_cells(pandas, path, frame, _check_frame(frame, time, columns))
@@ -420,7 +421,8 @@ def _resolve_frequency(frequency, seconds):
         if found is None:
             raise ValueError(
                 "`frequency` must be given where `times` are not three or more of a "
-                f"regular step. Received: frequency=None, {len(seconds)} time stamps."
+                'regular step; `gaps="insert"` then makes rows where some are '
+                f"missing. Received: frequency=None, {len(seconds)} time stamps."
             )
         return found
     frequency = Frequency.parse(frequency)
@@ -535,8 +537,9 @@ def _check_cells(pandas, path, frame, names):
             if bad.any():
                 row = int(bad.to_numpy().argmax())
                 raise ValueError(
-                    f"{path} must hold numbers in column {name!r}, or have it left out "
-                    f"of `columns`. Received: {column[row]!r} at row {row}."
+                    f"{path} must hold numbers with a point in column {name!r}, or "
+                    "have it left out of `columns`; several series in one file are to "
+                    f"be split by it. Received: {column[row]!r} at row {row}."
                 )
 
 

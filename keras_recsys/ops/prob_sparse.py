@@ -152,8 +152,9 @@ def sparsity_measure(
         without a key has the lowest number.
 
     Raises:
-        ValueError: If shapes do not fit or are not static, or `causal` comes with one
-            sample of all queries.
+        TypeError: If `key_index` holds no integers.
+        ValueError: If shapes do not fit or are not static, `causal` comes with one
+            sample of all queries, or an array with a key that there is not.
 
     Example:
     >>> x = np.ones((2, 6, 1, 4), "float32")
@@ -255,6 +256,7 @@ def prob_sparse_attention(
         is of the size that this attention otherwise saves.
 
     Raises:
+        TypeError: If `key_index` holds no integers.
         ValueError: If an argument is out of its range, or shapes do not fit or are not
             static in all but the batch.
 
@@ -416,10 +418,18 @@ def _check_index(key_index, query_len, key_len, causal):
     """The sampled keys as an int32 tensor.
 
     Raises:
+        TypeError: If they are no integers.
         ValueError: If it is of another shape, or an array with a key that is not there;
             or one sample for all queries, if `causal`.
     """
+    if not hasattr(key_index, "shape"):
+        key_index = np.asarray(key_index)
     shape = tuple(key_index.shape)
+    dtype = keras.backend.standardize_dtype(key_index.dtype)
+    if "int" not in dtype:
+        raise TypeError(
+            f"`key_index` must hold integers. Received: key_index of dtype {dtype}."
+        )
     if (
         len(shape) not in (1, 2)
         or None in shape
@@ -435,13 +445,18 @@ def _check_index(key_index, query_len, key_len, causal):
             "with the step of each query: one sample of keys is not before every "
             f"query. Received: shape {shape}."
         )
-    if isinstance(key_index, np.ndarray) and not (
-        key_index.size and 0 <= key_index.min() <= key_index.max() < key_len
-    ):
-        raise ValueError(
-            f"`key_index` must hold steps of the keys, 0 to {key_len - 1}. "
-            f"Received: key_index={key_index!r}."
-        )
+    if isinstance(key_index, np.ndarray):
+        last = key_len - 1
+        if causal:
+            last = np.minimum(np.arange(query_len), last)[:, None]
+        bad = np.argwhere((key_index < 0) | (key_index > last))
+        if len(bad) or not key_index.size:
+            place = bad[0].tolist() if len(bad) else []
+            received = f"{key_index[tuple(place)]} at {place}" if place else "no key"
+            raise ValueError(
+                f"`key_index` must hold steps of the keys, 0 to {key_len - 1}"
+                f"{', none behind its query' if causal else ''}. Received: {received}."
+            )
     return ops.cast(key_index, "int32")
 
 

@@ -59,9 +59,10 @@ def export_forecaster(
     time stamps of its steps, `"2016-07-01 01:00:00"`.
 
     The scaler and the calendar features are in the graph, and run in float64 and int64.
-    A value that is NaN or infinite, a string that is no time stamp, and a time stamp
-    that is no step of `frequency`, such as a Saturday for `"b"`, are errors that name
-    it. Without a calendar in the model and without `frequency` there is no `time`.
+    `values` of another length or number of channels, a value that is NaN or infinite, a
+    string that is no time stamp, and a day that `frequency` never meets, such as a
+    Saturday for `"b"`, are errors that name it. Without a calendar in the model and
+    without `frequency` there is no `time`.
 
     Before anything is put at `path`, the SavedModel is asked for 7 forecasts, which
     must be within `1e-6 + 1e-5 * abs(expected)` of those of `model.predict` in units of
@@ -78,9 +79,9 @@ def export_forecaster(
             the model its last ones count, and those of a forecast are the last ones of
             the values. Defaults to `None`, for a model of raw values.
         frequency: Step of the series, as in `TimeSeries`, such as its `frequency`.
-            Needed for ends of months and multiples of a unit that the model was not
-            built with. Defaults to `None`, that of the model's `CalendarEmbedding`, or
-            no times where there is none.
+            Needed for ends of months, and for multiples of a unit where the model was
+            built with the unit alone. Defaults to `None`, that of the model's
+            `CalendarEmbedding`, or no times where there is none.
         dtype: `"float32"` or `"float64"`, the dtype of `values` and `forecast`; the
             second for columns whose level is far above their spread. Defaults to
             `"float32"`.
@@ -214,11 +215,12 @@ def _check_frequency(frequency, interface):
             "`frequency` must be given for a model with the input 'calendar' and no "
             f"single `CalendarEmbedding`. Received: frequency={frequency!r}."
         )
-    units = {Frequency.parse(x).unit for x in own}
+    built = [Frequency.parse(x) for x in own]
     num_features = len(_fields(calendar)[0][parsed.unit])
-    if units - {parsed.unit} or num_features != calendar.shape[2]:
+    fits = all(x.unit == parsed.unit and x.count in (1, parsed.count) for x in built)
+    if not fits or num_features != calendar.shape[2]:
         raise ValueError(
-            "`frequency` must have the unit that the model was built with, "
+            "`frequency` must be that which the model was built with, "
             f"{sorted(own)}, of {calendar.shape[2]} calendar features. "
             f"Received: frequency={frequency!r}, of {num_features}."
         )
@@ -363,7 +365,9 @@ def _save(interface, scaler, frequency, signature, folder):
     mean, std = scaler.mean, scaler.std
 
     def answer(values, time=None):
-        checks = [_assert_finite(values)]
+        checks = [_assert_shape(values, (seq_len, len(mean)))]
+        with tf.control_dependencies(checks):
+            checks = [_assert_finite(values)]
         if time is not None:
             checks += [_assert_rows(values, time)]
             seconds, more = _read_times(time, frequency)
@@ -389,6 +393,23 @@ def _save(interface, scaler, frequency, signature, folder):
     }
     function = tf.function(answer, autograph=False).get_concrete_function(**specs)
     write({DEFAULT: function}, folder, [interface.model])
+
+
+def _assert_shape(values, shape):
+    """Operation that fails where `values` are of another length or width.
+
+    A loaded signature does not check it, and one column would be stretched to many.
+    """
+    import tensorflow as tf
+
+    given = tf.shape(values)[1:]
+    return _assertion(
+        tf.reduce_all(tf.equal(given, shape)),
+        f"`values` must be of shape (batch_size, {shape[0]}, {shape[1]})",
+        "(batch_size, ",
+        tf.strings.reduce_join(tf.strings.as_string(given), separator=", "),
+        ")",
+    )
 
 
 def _assert_finite(values):

@@ -177,11 +177,19 @@ def test_parse_takes_offsets_of_pandas():
 
 
 @pytest.mark.parametrize(
-    "text", ["15x", "", "0h", "-1h", "1.5h", "ms", "us", "W-JAN", "h-SUN", "min15", 15]
+    "text",
+    "15x,,0h,-1h,1.5h,ms,us,W-JAN,h-SUN,min15,15m,2m".split(",") + [15],
 )
 def test_says_which_frequency_was_given(text):
     with pytest.raises(ValueError, match=f"`frequency` must be .*frequency={text!r}"):
         Frequency.parse(text)
+
+
+def test_months_are_no_minutes():
+    assert str(Frequency.parse("2MS")) == "2MS"
+    assert str(Frequency.parse("m")) == "m"
+    with pytest.raises(ValueError, match="'min' for minutes and 'MS' or 'ME'.*'15m'"):
+        Frequency.parse("15m")
 
 
 def test_frequency_errors():

@@ -667,9 +667,19 @@ def test_says_what_shapes_were_given():
             sparsity_measure(query, key, np.zeros(shape, "int32"))
     with pytest.raises(ValueError, match=r"`key_index`.*not before every.*\(3,\)"):
         sparsity_measure(query, key, np.zeros(3, "int32"), causal=True)
-    for index in (np.full((12, 3), 12), np.full((12, 3), -1), np.zeros((12, 0), int)):
-        with pytest.raises(ValueError, match="`key_index` must hold steps.*0 to 11"):
-            sparsity_measure(query, key, index)
+    index = np.zeros((12, 3), int)
+    with pytest.raises(ValueError, match=r"must hold steps.*0 to 11.*Received: no key"):
+        sparsity_measure(query, key, index[:, :0])
+    for bad in (12, -1):
+        index[4, 2] = bad
+        with pytest.raises(ValueError, match=rf"to 11. Received: {bad} at \[4, 2\]"):
+            sparsity_measure(query, key, index.tolist())
+    index[4, 2] = 5
+    with pytest.raises(ValueError, match=r"none behind its query.*: 5 at \[4, 2\]"):
+        sparsity_measure(query, key, index, causal=True)
+    for dtype in ("float32", "bool"):
+        with pytest.raises(TypeError, match=f"hold integers. Received: .*{dtype}"):
+            sparsity_measure(query, key, tensor(index.astype(dtype)))
 
 
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="has unknown lengths")

@@ -128,7 +128,7 @@ def test_checked_in_a_fresh_process(tmp_path, capsys):
     ("build", "options", "task"),
     [
         (build_informer, {"calendar_embedding": "fixed", **WIDTHS}, "MS"),
-        (build_transformer_forecaster, {"frequency": "2h", **WIDTHS}, "S"),
+        (build_transformer_forecaster, {"frequency": "h", **WIDTHS}, "S"),
         (build_dlinear, {}, "MS"),
         (build_nlinear, {}, "M"),
         (build_repeat_last, {}, "S"),
@@ -331,6 +331,13 @@ def test_refuses_what_is_not_finite(served, value):
         served(values=values, time=["2024-01-01"] * 3)
 
 
+@pytest.mark.parametrize("shape", [(3, 2, 1), (3, 1, 2), (3, 3, 2), (3, 2, 3)])
+def test_refuses_values_of_another_shape(served, shape):
+    match = rf"be of shape \(batch_size, 2, 2\). Received: \(batch_size, {shape[1]}, "
+    with pytest.raises(tf.errors.InvalidArgumentError, match=match):
+        served(values=np.zeros(shape), time=["2024-01-01"] * 3)
+
+
 def test_refuses_other_numbers_of_rows(served):
     match = "`time` must hold a time stamp for each.*Received: 1 time stamps, rows: 3"
     with pytest.raises(tf.errors.InvalidArgumentError, match=match):
@@ -407,13 +414,19 @@ def test_wrong_times_are_found(tmp_path, unchecked, monkeypatch):
             lambda: make_toy(4, 4),
             {"frequency": "d"},
             ValueError,
-            "must have the unit.*4 calendar features.*frequency='d', of 3",
+            "the model was built with.*4 calendar features.*frequency='d', of 3",
         ),
         (
             lambda: build_informer(1, frequency="d", **SIZES, **WIDTHS),
             {"frequency": "b"},  # has as many features
             ValueError,
             r"built with, \['d'\].*frequency='b'",
+        ),
+        (
+            lambda: build_informer(1, frequency="15min", **SIZES, **WIDTHS),
+            {"frequency": "30min"},
+            ValueError,
+            r"built with, \['15min'\].*frequency='30min'",
         ),
         (
             lambda: build_gru4rec(9, embedding_dim=4, max_len=3),

@@ -7,7 +7,7 @@ from keras_recsys import layers
 from keras_recsys._calendar import EMBEDDINGS, INTEGER, SCALED, Frequency
 from keras_recsys._checks import check_choice, check_int
 from keras_recsys._initializers import FanInUniform
-from keras_recsys.models._named_model import NamedModel
+from keras_recsys.models.forecasting._forecast_model import ForecastModel
 
 NORMALIZATIONS = ("instance", "last")
 INITIAL_VALUES = ("pytorch", "keras")
@@ -82,14 +82,15 @@ class ForecastFrame:
             forecast: Tensor, `(batch_size, pred_len, num_outputs)`.
 
         Returns:
-            A `NamedModel`.
+            A `ForecastModel`.
         """
         if self._normalization is not None:
             forecast = self._normalization(
                 forecast, reference=self.inputs["values"], inverse=True
             )
         output = keras.layers.Identity(dtype="float32", name=f"{self.name}_forecast")
-        return NamedModel(self.inputs, {"forecast": output(forecast)}, name=self.name)
+        outputs = {"forecast": output(forecast)}
+        return ForecastModel(self.inputs, outputs, name=self.name)
 
     def outputs_of(self, values):
         """The channels that are forecast."""

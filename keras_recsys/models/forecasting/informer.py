@@ -99,8 +99,8 @@ def build_informer(
         name: Name of the model, and prefix of its layer names.
 
     Returns:
-        An uncompiled `NamedModel`. Inputs: `"values"`, float32, `(batch_size, seq_len,
-        num_channels)`, standardised, and unless `calendar_embedding` is `None`
+        An uncompiled `ForecastModel`. Inputs: `"values"`, float32, `(batch_size,
+        seq_len, num_channels)`, standardised, and unless `calendar_embedding` is `None`
         `"calendar"`, `(batch_size, seq_len + pred_len, num_features)`, as
         `keras_recsys.data.calendar_features` makes it of known and future times.
         Output: `"forecast"`, float32, `(batch_size, pred_len, num_outputs)`.

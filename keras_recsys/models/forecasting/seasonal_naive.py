@@ -30,8 +30,8 @@ def build_seasonal_naive(
         name: Name of the model, and prefix of its layer names.
 
     Returns:
-        An uncompiled `NamedModel`. Input: `"values"`, float32, `(batch_size, seq_len,
-        num_channels)`. Output: `"forecast"`, float32, `(batch_size, pred_len,
+        An uncompiled `ForecastModel`. Input: `"values"`, float32, `(batch_size,
+        seq_len, num_channels)`. Output: `"forecast"`, float32, `(batch_size, pred_len,
         num_outputs)`.
 
     Raises:

@@ -18,7 +18,7 @@ def build_transformer_forecaster(num_channels, *, name="transformer", **kwargs):
             `attention_options`, `distill` and `mix`.
 
     Returns:
-        An uncompiled `NamedModel` with the inputs and the output of `build_informer`.
+        An uncompiled `ForecastModel`, of inputs and output as of `build_informer`.
 
     Raises:
         TypeError: If a size is not an integer, or an argument is not taken.

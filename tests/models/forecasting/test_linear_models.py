@@ -126,3 +126,33 @@ def test_naive_forecasts_have_no_weights_and_are_evaluated():
 def test_says_what_was_given(build, changes, error, message):
     with pytest.raises(error, match=message):
         build(2, **{**SIZES, **changes})
+
+
+@pytest.mark.parametrize("shape", [(4, 3, 1), (4, 2, 2), (4, 3, 3), (4, 6)])
+@pytest.mark.parametrize("named", [False, True])
+def test_refuses_targets_of_another_shape(shape, named):
+    model = make("nlinear")
+    model.compile("sgd", "mse", run_eagerly=True)
+    y = np.zeros(shape, "float32")
+    match = rf"`y` must be of shape \(batch_size, 3, 2\).*\(4, {shape[1]}"
+    with pytest.raises(ValueError, match=match):
+        model.fit(X, {"forecast": y} if named else y, verbose=0)
+    with pytest.raises(ValueError, match=match):
+        model.evaluate(X, y, verbose=0)
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_weights_of_windows(named):  # as many as steps, which they are not for
+    model = make("nlinear_target")
+    model.compile("sgd", "mse", weighted_metrics=["mae"])
+    x = {"values": X["values"][:3]}
+    y = np.arange(9, dtype="float32").reshape(3, 3, 1)
+    weights = np.array([1, 0, 3], "float32")
+    error = forecast(model, x["values"]) - y
+    got = model.evaluate(
+        x, {"forecast": y} if named else y, sample_weight=weights, verbose=0
+    )
+    # Keras divides the loss by the number of steps, the metric by that of the weights.
+    assert got[0] == pytest.approx(np.mean(weights[:, None, None] * error**2), rel=1e-4)
+    want = np.sum(weights[:, None, None] * abs(error)) / (3 * weights.sum())
+    assert got[1] == pytest.approx(want, rel=1e-4)
