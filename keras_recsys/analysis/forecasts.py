@@ -11,6 +11,7 @@ from keras_recsys._checks import check_int
 from keras_recsys.analysis._columns import to_numbers
 from keras_recsys.data._packages import import_package
 from keras_recsys.data.series_scaler import SeriesScaler
+from keras_recsys.models.forecasting._forecast_model import check_calendar
 from keras_recsys.models.forecasting.repeat_last import build_repeat_last
 from keras_recsys.serving._saved_model import quiet
 
@@ -137,8 +138,8 @@ def plot_forecasts(
     Raises:
         ImportError: If matplotlib is not installed.
         TypeError: If a number is no integer, or as in `compare_forecasters`.
-        ValueError: If a window is not in the dataset, there is no such channel, or as
-            in `evaluate_forecasts`.
+        ValueError: If a window is not in the dataset, there is no such channel, a model
+            is named `"known"` or `"truth"`, or as in `evaluate_forecasts`.
 
     Example:
     >>> batches = [({"values": np.array([[[1.0], [3.0]]])}, np.array([[[2.5]]]))]
@@ -148,6 +149,11 @@ def plot_forecasts(
     """
     figure = import_package("matplotlib.figure", "plot_forecasts")
     _check_models(models)
+    if {"known", "truth"} & set(models):
+        raise ValueError(
+            "`models` must have other names than 'known' and 'truth', which are drawn "
+            f"beside them. Received: {list(models)}."
+        )
     windows = [check_int("windows", window, 0) for window in windows]
     if not windows:
         raise ValueError(
@@ -285,6 +291,15 @@ def _elements(dataset):
                 "`dataset` must have inputs with the name 'values', the known steps. "
                 f"Received: names {names}."
             )
+        values = inputs["values"]
+        if not hasattr(values, "shape"):
+            values = np.asarray(values)
+            inputs = {**inputs, "values": values}
+        if len(values.shape) != 3:
+            raise ValueError(
+                "`dataset` must have values of shape (batch_size, seq_len, "
+                f"num_channels). Received: shape {tuple(values.shape)}."
+            )
         y = to_numbers("dataset", y)
         if y.ndim != 3:
             raise ValueError(
@@ -297,6 +312,7 @@ def _elements(dataset):
 
 def _forecast(model, inputs, shape):
     """The forecast in float64, by the function that Keras keeps with the model."""
+    check_calendar(model, inputs)
     known = getattr(model, "input", None)  # which a subclassed model lacks
     names = [x for x in inputs if not isinstance(known, dict) or x in known]
     batch = {name: ops.convert_to_tensor(inputs[name]) for name in names}

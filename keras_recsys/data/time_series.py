@@ -11,6 +11,7 @@ from keras_recsys._calendar import (
     SECONDS,
     Frequency,
     add_steps,
+    civil_from_days,
     infer_frequency,
     is_month_end,
 )
@@ -40,9 +41,9 @@ class TimeSeries:
             zones. Kept as datetime64 in seconds.
         frequency: The step, as in `calendar_features`, such as `"h"`, `"15min"`,
             `"MS"`. Months, quarters and years whose time stamps are all last days of
-            months are read as ends, `"ME"`; others keep the day of the month. Kept as a
-            string of one spelling. Defaults to `None`, the one that fits three or more
-            time stamps.
+            months are read as ends, `"ME"`; others keep the day of the month, 28 at
+            most. Kept as a string of one spelling. Defaults to `None`, the one that
+            fits three or more time stamps.
         columns: Distinct names of the columns. Defaults to `None`, `"0"`, `"1"`, ...
         target: Name of the column to forecast. Defaults to `None`, the last one.
         missing: `"error"`, or `"keep"` to take `NaN` as missing values. Infinite
@@ -417,18 +418,43 @@ def _read_names(columns, num_columns):
 def _resolve_frequency(frequency, seconds):
     """The `Frequency` of time stamps, which may be given as `None`."""
     if frequency is None:
-        found = infer_frequency(seconds)
-        if found is None:
+        _check_order(seconds)
+        frequency = infer_frequency(seconds)
+        if frequency is None:
             raise ValueError(
                 "`frequency` must be given where `times` are not three or more of a "
                 'regular step; `gaps="insert"` then makes rows where some are '
                 f"missing. Received: frequency=None, {len(seconds)} time stamps."
             )
-        return found
-    frequency = Frequency.parse(frequency)
-    if frequency.unit in MONTHS and len(seconds) and is_month_end(seconds).all():
-        return dataclasses.replace(frequency, end=True)
+    else:
+        frequency = Frequency.parse(frequency)
+        if frequency.unit in MONTHS and len(seconds) and is_month_end(seconds).all():
+            frequency = dataclasses.replace(frequency, end=True)
+    if frequency.unit in MONTHS and not frequency.end:
+        _check_days(seconds, frequency.unit)
     return frequency
+
+
+def _check_days(seconds, unit):
+    """Raises for a day that not each of the months has: the next would be unknown."""
+    _, month, day = civil_from_days(seconds // 86400)
+    bad = (day > 28) & ((month == 2) | (unit != "y"))
+    if bad.any():
+        row = int(bad.argmax())
+        raise ValueError(
+            "`times` must be of a day that each month has, 28 at most, or of ends of "
+            f"months. Received: {_text(seconds[row])} at row {row}."
+        )
+
+
+def _check_order(seconds):
+    bad = seconds[1:] <= seconds[:-1]
+    if bad.any():
+        row = int(bad.argmax()) + 1
+        raise ValueError(
+            "`times` must rise from row to row. Received: "
+            f"{_text(seconds[row])} at row {row} after {_text(seconds[row - 1])}."
+        )
 
 
 def _check_steps(seconds, frequency):
@@ -529,17 +555,18 @@ def _read_column(name, column):
 
 
 def _check_cells(pandas, path, frame, names):
-    """Raises for the first text that is no number."""
+    """Raises for the first text that is no number, `True` and `False` among them."""
     for name in names:
         column = frame[name]
-        if column.dtype.kind == "O":
+        if column.dtype.kind in "Ob":
             bad = pandas.to_numeric(column, errors="coerce").isna() & column.notna()
+            bad |= column.map(lambda cell: isinstance(cell, bool))
             if bad.any():
                 row = int(bad.to_numpy().argmax())
                 raise ValueError(
                     f"{path} must hold numbers with a point in column {name!r}, or "
                     "have it left out of `columns`; several series in one file are to "
-                    f"be split by it. Received: {column[row]!r} at row {row}."
+                    f"be split by it. Received: {str(column[row])!r} at row {row}."
                 )
 
 

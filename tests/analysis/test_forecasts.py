@@ -246,6 +246,24 @@ def test_says_what_was_given():
         evaluate_forecasts(other, batches)
 
 
+def test_names_of_a_plot_stay_its_own():
+    model = build_repeat_last(2, **SIZES)
+    for name in ("known", "truth"):
+        with pytest.raises(ValueError, match=f"than 'known' and 'truth'.*'{name}'"):
+            plot_forecasts({"a": model, name: model}, windows())
+
+
+def test_batches_of_lists():
+    x = np.arange(10.0).reshape(1, 5, 2)
+    y = np.full((1, 3, 2), 9.0)
+    table = compare_forecasters({}, [({"values": x.tolist()}, y.tolist())])
+    assert table.loc["repeat last", "mse"] == 0.5  # the last values are 8 and 9
+    for bad in (x[0], x[None]):
+        for function in (compare_forecasters, plot_forecasts):
+            with pytest.raises(ValueError, match=r"must have values of shape.*: shape"):
+                function({}, [({"values": bad}, y)])
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "match"),
     [

@@ -99,7 +99,12 @@ def test_future_times_says_what_steps_was():
         (["2024-06-07", "2024-06-08"], "b", "2024-06-08.* is another step"),
         (["2024-06-08", "2024-06-10"], "b", "must begin at a step of 'b'.*06-08"),
         (["2024-01-30", "2024-02-29"], "ME", "must begin at a step of 'ME'.*01-30"),
-        (["2024-01-31", "2024-03-01"], "m", "2024-03-01.* leaves a gap"),
+        (["2024-01-28", "2024-03-28"], "m", "2024-03-28.* leaves a gap"),
+        (["2024-01-31", "2024-03-01"], "m", "28 at most.*2024-01-31.* at row 0"),
+        (["2023-01-30", "2023-02-28", "2023-03-30"], None, "28 at most.*01-30.* row 0"),
+        (["2023-06-30", "2024-02-29", "2025-02-27"], "y", "02-29.* at row 1"),
+        (hours(2, 1, 0), None, "must rise.*01:00:00 at row 1 after .*02:00:00"),
+        (hours(0, 1, 1), None, "must rise.*01:00:00 at row 2 after .*01:00:00"),
         (hours(0, 1, 3), None, "`frequency` must be given .*None, 3 time stamps"),
         (hours(0, 1, 2), "1x", "`frequency` must be .*'1x'"),
     ],
@@ -290,6 +295,20 @@ def test_read_what_pandas_writes_of_an_index_without_a_name(tmp_path):
     path = text_of(path, ",a", "2016,1", "2017,2", "2018,3")
     with pytest.raises(ValueError, match="`time` must hold strings such as .*'2016'"):
         read_time_series(path)
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (["True", "False"], "'a'.*'True' at row 0"),
+        (["1", "False"], "'a'.*'False' at row 1"),
+    ],
+)
+def test_read_refuses_what_is_no_number(tmp_path, cells, message):
+    rows = [f"2016-07-0{i},{cell}" for i, cell in enumerate(cells, 1)]
+    path = text_of(tmp_path / "a.csv", "date,a", *rows)
+    with pytest.raises(ValueError, match=rf"a\.csv must hold numbers.*{message}"):
+        read_time_series(path, frequency="d")
 
 
 def test_read_gzip_with_gaps(tmp_path):

@@ -8,10 +8,10 @@ from keras_recsys.models._named_model import NamedModel
 
 @keras.saving.register_keras_serializable(package="keras_recsys")
 class ForecastModel(NamedModel):
-    """A `NamedModel` whose targets and weights are never stretched.
+    """A `NamedModel` that learns from what it was built for alone.
 
     Losses of Keras would compare one channel with several, and weigh steps by what was
-    meant for windows.
+    meant for windows; calendar features of another kind would be cast.
     """
 
     def compute_loss(
@@ -32,8 +32,10 @@ class ForecastModel(NamedModel):
             A scalar tensor.
 
         Raises:
+            TypeError: If the calendar features of `x` are of another kind.
             ValueError: If `y` is of another shape.
         """
+        check_calendar(self, x)
         target = y.get("forecast") if isinstance(y, dict) else y
         shape = tuple(getattr(target, "shape", None) or ())
         wanted = tuple(self.output["forecast"].shape)
@@ -63,6 +65,34 @@ class ForecastModel(NamedModel):
             A dict from name to value.
         """
         return super().compute_metrics(x, y, y_pred, _by_window(sample_weight))
+
+
+def check_calendar(model, inputs):
+    """Checks the kind of calendar features, which a cast would turn into others.
+
+    Args:
+        model: `keras.Model`.
+        inputs: What it is called with.
+
+    Raises:
+        TypeError: If they are integers where the model reads floats, or floats where it
+            reads integers.
+    """
+    known = getattr(model, "input", None)  # which a subclassed model lacks
+    if not (isinstance(known, dict) and isinstance(inputs, dict)):
+        return
+    wanted, given = (x.get("calendar") for x in (known, inputs))
+    if wanted is None or not hasattr(given, "dtype"):
+        return
+    dtype = keras.backend.standardize_dtype(given.dtype)
+    if dtype == "float64":  # of which Keras makes a model under a strategy
+        return
+    if ("int" in dtype) != ("int" in wanted.dtype):
+        raise TypeError(
+            "`calendar` must hold the features that the model was built for, in "
+            f"{wanted.dtype}: those of 'timeF' are float32, of other kinds int32. "
+            f"Received: dtype {dtype}."
+        )
 
 
 def _by_window(weight):

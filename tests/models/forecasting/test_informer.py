@@ -9,6 +9,7 @@ import pytest
 from golden_files import golden
 from helpers import BACKEND, array, check_model, randomize, tensor
 
+from keras_recsys.analysis import evaluate_forecasts
 from keras_recsys.models import build_informer, build_transformer_forecaster
 
 
@@ -245,3 +246,20 @@ def test_initial_values_are_those_of_pytorch():
 def test_says_what_was_given(changes, error, message):
     with pytest.raises(error, match=message):
         build_informer(2, **{**SIZES, **changes})
+
+
+@pytest.mark.parametrize(
+    ("embedding", "dtype"),
+    [("timeF", "int32"), ("fixed", "float32"), ("learned", "float16")],
+)
+def test_refuses_calendar_features_of_another_kind(embedding, dtype):
+    model = build_informer(2, **SIZES, calendar_embedding=embedding)
+    x = {name: np.ones((3, *spec.shape[1:])) for name, spec in model.input.items()}
+    x = {"values": x["values"], "calendar": x["calendar"].astype(dtype)}
+    match = f"`calendar` must hold the features.*Received: dtype {dtype}"
+    y = np.ones((3, *model.output["forecast"].shape[1:]), "float32")
+    with pytest.raises(TypeError, match=match):
+        evaluate_forecasts(model, [(x, y)])
+    model.compile("sgd", "mse", run_eagerly=True)
+    with pytest.raises(TypeError, match="`calendar` must hold the features"):
+        model.train_on_batch(x, y)
