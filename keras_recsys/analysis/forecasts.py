@@ -11,7 +11,6 @@ from keras_recsys._checks import check_int
 from keras_recsys.analysis._columns import to_numbers
 from keras_recsys.data._packages import import_package
 from keras_recsys.data.series_scaler import SeriesScaler
-from keras_recsys.models.forecasting._forecast_model import check_calendar
 from keras_recsys.models.forecasting.repeat_last import build_repeat_last
 from keras_recsys.serving._saved_model import quiet
 
@@ -312,7 +311,6 @@ def _elements(dataset):
 
 def _forecast(model, inputs, shape):
     """The forecast in float64, by the function that Keras keeps with the model."""
-    check_calendar(model, inputs)
     known = getattr(model, "input", None)  # which a subclassed model lacks
     names = [x for x in inputs if not isinstance(known, dict) or x in known]
     batch = {name: ops.convert_to_tensor(inputs[name]) for name in names}

@@ -13,6 +13,8 @@ FREQUENCIES = {"ETTh1": "h", "ETTh2": "h", "ETTm1": "15min", "ETTm2": "15min"}
 SHA256 = {
     "ETTh1": "f18de3ad269cef59bb07b5438d79bb3042d3be49bdeecf01c1cd6d29695ee066",
     "ETTh2": "a3dc2c597b9218c7ce1cd55eb77b283fd459a1d09d753063f944967dd6b9218b",
+    "ETTm1": "6ce1759b1a18e3328421d5d75fadcb316c449fcd7cec32820c8dafda71986c9e",
+    "ETTm2": "db973ca252c6410a30d0469b13d696cf919648d0f3fd588c60f03fdbdbadd1fd",
 }
 MONTH = 30 * 24  # hours
 ENDS = (12 * MONTH, 16 * MONTH, 20 * MONTH)
@@ -28,8 +30,8 @@ def load_ett(name="ETTh1", path=None):
         name: `"ETTh1"` or `"ETTh2"`, hourly, `"ETTm1"` or `"ETTm2"`, every 15 minutes.
             Defaults to `"ETTh1"`.
         path: The file, or a folder with a file `{name}.csv`. Defaults to `None`: the
-            file is downloaded once into the cache of Keras, and the checksum of the
-            hourly ones is checked.
+            file is downloaded once into the cache of Keras, and its checksum is
+            checked.
 
     Returns:
         A `TimeSeries` with the loads `HUFL`, `HULL`, `MUFL`, `MULL`, `LUFL`, `LULL` and
@@ -89,7 +91,7 @@ def _download(name):
         return keras.utils.get_file(
             f"{name}.csv",
             url,
-            file_hash=SHA256.get(name),
+            file_hash=SHA256[name],
             hash_algorithm="sha256",
             cache_subdir="datasets/ett",
         )

@@ -124,15 +124,17 @@ def sparsity_measure(
 
         measure_i = ln sum_j exp(s_ij / sqrt(dim)) - mean_j s_ij / sqrt(dim)
 
-    No gradient flows through it. Time grows with `query_len * num_keys * dim` if it is
-    streamed, else with the product of both lengths; memory never does.
+    No gradient flows through it. Streamed, its time grows with `query_len * num_keys *
+    dim`, and `query_len * num_keys` scores of each row and head are held, but no key
+    twice; else time grows with the product of both lengths, and memory does not.
 
     Args:
         query: Float tensor, `(batch_size, query_len, num_heads, dim)`.
         key: Float tensor, `(batch_size, key_len, num_heads, dim)`.
         key_index: Integer tensor, `(query_len, num_keys)`, the keys that each query is
             measured on; a key that stands twice counts twice. Or `(num_keys,)`, the
-            same for all queries. Defaults to `None`, all keys and the exact measure.
+            same for all queries. In a graph a step that is none counts as the nearest.
+            Defaults to `None`, all keys and the exact measure.
         divisor: What the sum is divided by: `"key_len"`, as the authors' code does, or
             `"sample"`, the number of sampled keys, which makes it a mean. Defaults to
             `"key_len"`.
@@ -167,6 +169,10 @@ def sparsity_measure(
         select different queries, and `divisor` chooses.
     """
     check_choice("divisor", divisor, DIVISORS)
+    if streamed not in (None, True, False):
+        raise ValueError(
+            f"`streamed` must be None, True or False. Received: streamed={streamed!r}."
+        )
     query_len, key_len = _check_lengths(query, key)
     query, key = ops.stop_gradient(query), ops.stop_gradient(key)
     dtype = keras.backend.standardize_dtype(query.dtype)
@@ -369,6 +375,7 @@ def attend(
         allowed = past if allowed is None else ops.logical_and(allowed, past)
     if allowed is not None:
         scores = ops.where(allowed, scores, _LOWEST)
+    # Keras warns of a softmax of one.
     weights = ops.softmax(scores, axis=-1) if key.shape[1] != 1 else ops.exp(0 * scores)
     if kept is not None:
         weights = ops.where(allowed, weights, ops.zeros_like(weights))
@@ -402,13 +409,15 @@ def _check_lengths(query, key, value=None):
     tensors = [query, key] if value is None else [query, key, value]
     shapes = [tuple(x.shape) for x in tensors]
     fits = all(len(shape) == 4 and None not in shape[1:] for shape in shapes) and (
-        shapes[0][2:] == shapes[1][2:] and shapes[1][1:3] == shapes[-1][1:3]
+        shapes[0][2:] == shapes[1][2:]
+        and shapes[1][1:3] == shapes[-1][1:3]
+        and len({shape[0] for shape in shapes} - {None}) < 2
     )
     if not fits or not all(shape[1] for shape in shapes):
         raise ValueError(
             "`query`, `key` and `value` must be of shape (batch_size, length, "
             "num_heads, dim), static but for the batch and not empty: `key` as wide as "
-            "`query`, `value` as long as `key`, and all of as many heads. "
+            "`query`, `value` as long as `key`, and all of as many rows and heads. "
             f"Received: shapes {', '.join(map(str, shapes))}."
         )
     return shapes[0][1], shapes[1][1]
@@ -445,8 +454,9 @@ def _check_index(key_index, query_len, key_len, causal):
             "with the step of each query: one sample of keys is not before every "
             f"query. Received: shape {shape}."
         )
-    if isinstance(key_index, np.ndarray):
-        last = key_len - 1
+    known = _known(key_index)
+    if known is not None:
+        key_index, last = known, key_len - 1
         if causal:
             last = np.minimum(np.arange(query_len), last)[:, None]
         bad = np.argwhere((key_index < 0) | (key_index > last))
@@ -457,7 +467,16 @@ def _check_index(key_index, query_len, key_len, causal):
                 f"`key_index` must hold steps of the keys, 0 to {key_len - 1}"
                 f"{', none behind its query' if causal else ''}. Received: {received}."
             )
-    return ops.cast(key_index, "int32")
+    # Of a tensor in a graph: another place would be the score of another query.
+    return ops.clip(ops.cast(key_index, "int32"), 0, key_len - 1)
+
+
+def _known(x):
+    """A tensor as an array, or `None` in a graph."""
+    try:
+        return np.asarray(x)
+    except (NotImplementedError, RuntimeError, TypeError, ValueError):
+        return None
 
 
 def _key_count(query_len, key_len, kept, causal, wide):
@@ -523,11 +542,12 @@ def _sampled(query, key, key_index, kept, streamed, wide):
 def _reduced(scores, some, axis=-1):
     """Largest, sum and count along an axis, of those where `some` is not 0."""
     if some is None:
-        count = scores.shape[axis]
-        return ops.max(scores, axis=axis), ops.sum(scores, axis=axis), count
+        highest = ops.max(scores, axis=axis, initial=_LOWEST)  # of no rows too
+        return highest, ops.sum(scores, axis=axis), scores.shape[axis]
     real = some > 0
     total = ops.sum(ops.where(real, scores, ops.zeros_like(scores)), axis=axis)
-    highest = ops.max(ops.where(real, scores, _LOWEST), axis=axis)
+    scores = ops.where(real, scores, _LOWEST)
+    highest = ops.max(scores, axis=axis, initial=_LOWEST)
     return highest, total, ops.sum(some, axis=axis)
 
 
@@ -565,7 +585,8 @@ def _sampled_by_features(query, key, key_index, kept, wide):
     scores, places = None, key_index * dim
     for i in range(dim):
         if i:  # only when the last is done, or TensorFlow reads several at once
-            places = ops.where(scores[0, 0, 0] > 0, places, places) + 1
+            done = ops.sum(scores[:1, :1, :1]) > 0
+            places = ops.where(done, places, places) + 1
         product = ops.take(key, places, axis=0) * query[:, None, i]
         scores = scores + product if i else product
     some = None

@@ -1,4 +1,5 @@
 import functools
+import hashlib
 import os
 import pathlib
 
@@ -149,8 +150,12 @@ def test_download_is_checked_and_kept(tmp_path, monkeypatch, capsys):
     get_file = functools.partial(keras.utils.get_file, cache_dir=str(cache))
     monkeypatch.setattr(keras.utils, "get_file", get_file)
     monkeypatch.setattr(module, "ORIGIN", served.as_uri() + "/")
-    with pytest.raises(OSError, match=r"ETTh1\.csv cannot be downloaded.*`path`.*hash"):
-        load_ett("ETTh1")
+    for name in ("ETTh1", "ETTm1"):
+        match = rf"{name}\.csv cannot be downloaded.*`path`.*hash"
+        with pytest.raises(OSError, match=match):
+            load_ett(name)
+    content = (served / "ETTm1.csv").read_bytes()
+    monkeypatch.setitem(module.SHA256, "ETTm1", hashlib.sha256(content).hexdigest())
     assert len(load_ett("ETTm1")) == 3
     (served / "ETTm1.csv").unlink()
     assert len(load_ett("ETTm1")) == 3

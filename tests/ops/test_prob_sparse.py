@@ -682,6 +682,40 @@ def test_says_what_shapes_were_given():
             sparsity_measure(query, key, tensor(index.astype(dtype)))
 
 
+def test_rows_must_be_as_many():
+    query, key, value = map(tensor, draw(np.random.default_rng(0)))
+    for x in ((query, key[:1], value[:1]), (query, key, value[:1])):
+        with pytest.raises(ValueError, match="of as many rows and heads"):
+            prob_sparse_attention(*x)
+
+
+def test_no_rows(measure):
+    x = [tensor(a[:0]) for a in draw(np.random.default_rng(0))]
+    index = index_of(measure, sample(np.random.default_rng(0), 12, 12, 3))
+    assert sparsity_measure(*x[:2], index).shape == (0, 2, 12)
+    assert prob_sparse_attention(*x, index, factor=1).shape == (0, 12, 2, 2)
+
+
+@pytest.mark.skipif(BACKEND != "tensorflow", reason="traces a function of its own")
+@pytest.mark.parametrize("streamed", [False, True])
+def test_index_in_a_graph_reads_no_other_query(streamed):
+    import tensorflow as tf
+
+    query, key, _ = map(tensor, draw(np.random.default_rng(0)))
+    index = sample(np.random.default_rng(0), 12, 12, 3)
+    index[2], index[3] = 11, 0
+    want = array(sparsity_measure(query, key, index, streamed=streamed))
+    index[2], index[3] = 12, -1
+
+    @tf.function
+    def run(index):
+        return sparsity_measure(query, key, index, streamed=streamed)
+
+    assert_near(array(run(tf.constant(index))), want, TOLERANCE)
+    with pytest.raises(ValueError, match=r"Received: 12 at \[2, 0\]"):
+        sparsity_measure(query, key, tensor(index), streamed=streamed)
+
+
 @pytest.mark.skipif(BACKEND != "tensorflow", reason="has unknown lengths")
 def test_says_that_a_length_is_unknown():
     import tensorflow as tf

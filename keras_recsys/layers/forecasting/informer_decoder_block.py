@@ -81,12 +81,7 @@ class InformerDecoderBlock(InformerBlock):
         self.output_len = output_len
 
     def build(self, inputs_shape, memory_shape):
-        seq_len = inputs_shape[1] if len(inputs_shape) == 3 else None
-        if seq_len is not None and seq_len < (self.output_len or 0):
-            raise ValueError(
-                f"`output_len` must be at most the number of steps, {seq_len}. "
-                f"Received: output_len={self.output_len!r}."
-            )
+        self._check_length(inputs_shape[1] if len(inputs_shape) == 3 else None)
         self._build_attention(
             "self_attention",
             0,
@@ -107,6 +102,7 @@ class InformerDecoderBlock(InformerBlock):
         key_index=None,
         training=None,
     ):
+        self._check_length(inputs.shape[1])
         inputs = zero_masked(inputs, inputs_mask)
         given = {} if key_index is None else {"key_index": key_index}
         attended = self.self_attention(
@@ -140,6 +136,13 @@ class InformerDecoderBlock(InformerBlock):
             "mix": self.mix,
             "output_len": self.output_len,
         }
+
+    def _check_length(self, seq_len):
+        if seq_len is not None and seq_len < (self.output_len or 0):
+            raise ValueError(
+                f"`output_len` must be at most the number of steps, {seq_len}. "
+                f"Received: output_len={self.output_len!r}."
+            )
 
     def _last(self, x):
         """The steps that are returned."""

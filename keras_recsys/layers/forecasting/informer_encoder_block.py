@@ -24,7 +24,7 @@ class InformerEncoderBlock(InformerBlock):
         factor: Positive int, see `ProbSparseAttention`. Defaults to `5`.
         attention_options: Dict of further arguments of `ProbSparseAttention`, out of
             `measure`, `inference_measure`, `divisor`, `lazy`, `causal_sampling`,
-            `shared_keys` and `value_dim`. Defaults to `None`.
+            `shared_keys`, `streamed` and `value_dim`. Defaults to `None`.
         activation: Activation of `inner`. Defaults to `"gelu"`, the exact one.
         dropout: Float in `[0, 1)`, applied to the results of both parts and to that of
             `inner`. Defaults to `0.0`.

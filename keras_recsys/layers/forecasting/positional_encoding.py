@@ -87,6 +87,11 @@ class PositionalEncoding(keras.layers.Layer):
         _, seq_len, dim = inputs.shape
         if self.learned:
             self._check_length(seq_len)
+            if dim != self.positions.shape[1]:
+                raise ValueError(
+                    "`inputs` of `PositionalEncoding` must be as wide as it was built "
+                    f"for, {self.positions.shape[1]}. Received: width {dim}."
+                )
             rows = ops.arange(ops.shape(inputs)[1], dtype="int32")
             known = ops.expand_dims(rows < self.max_len, -1)
             rows = ops.minimum(rows, self.max_len - 1)

@@ -143,7 +143,12 @@ class ProbSparseAttention(MultiHeadLayer):
         self.lazy = check_choice("lazy", lazy, LAZY)
         self.causal_sampling = bool(causal_sampling)
         self.shared_keys = bool(shared_keys)
-        self.streamed = None if streamed is None else bool(streamed)
+        if streamed not in (None, True, False):
+            raise ValueError(
+                "`streamed` must be None, True or False. "
+                f"Received: streamed={streamed!r}."
+            )
+        self.streamed = streamed
         if self.causal_sampling and self.shared_keys:
             raise ValueError(
                 "`causal_sampling` must be False where `shared_keys` is True: one "

@@ -119,6 +119,12 @@ class ReversibleNormalization(keras.layers.Layer):
             reference, reference_mask = x, mask
         factors = self._statistics(ops.cast(reference, dtype), reference_mask)
         if self.affine:
+            if factors[0].shape[-1] != self.gamma.shape[0]:
+                raise ValueError(
+                    "The series of `ReversibleNormalization` must have the "
+                    f"{self.gamma.shape[0]} channels that it was built for. "
+                    f"Received: {factors[0].shape[-1]} channels."
+                )
             factors += [ops.cast(w, dtype) for w in (self.gamma, self.beta)]
         center, scale, *affine = self._for_channels(x, factors)
         if inverse:

@@ -14,6 +14,25 @@ class ForecastModel(NamedModel):
     meant for windows; calendar features of another kind would be cast.
     """
 
+    def __call__(self, inputs, *args, **kwargs):
+        """Calls the model on a dict from input name to tensor.
+
+        Args:
+            inputs: Dict of tensors.
+            *args: As in Keras.
+            **kwargs: As in Keras.
+
+        Returns:
+            Dict from `"forecast"` to a tensor, `(batch_size, pred_len, num_outputs)`.
+
+        Raises:
+            TypeError: If the calendar features are of another kind.
+        """
+        given = inputs.get("calendar") if isinstance(inputs, dict) else None
+        if "calendar" in self.input and hasattr(given, "dtype"):
+            _check_calendar(given, self.input["calendar"].dtype)
+        return super().__call__(inputs, *args, **kwargs)
+
     def compute_loss(
         self, x=None, y=None, y_pred=None, sample_weight=None, training=True
     ):
@@ -22,34 +41,19 @@ class ForecastModel(NamedModel):
         Args:
             x: As in Keras.
             y: Tensor, `(batch_size, pred_len, num_outputs)`, or a dict from
-                `"forecast"` to it.
+                `"forecast"` to it, or a list of it.
             y_pred: As in Keras.
             sample_weight: Tensor, `(batch_size,)`, a weight for each window, or
-                `(batch_size, pred_len)`.
+                `(batch_size, pred_len)`; in a dict where `y` is in one.
             training: As in Keras.
 
         Returns:
             A scalar tensor.
 
         Raises:
-            TypeError: If the calendar features of `x` are of another kind.
             ValueError: If `y` is of another shape.
         """
-        check_calendar(self, x)
-        target = y.get("forecast") if isinstance(y, dict) else y
-        shape = tuple(getattr(target, "shape", None) or ())
-        wanted = tuple(self.output["forecast"].shape)
-        fits = len(shape) == 3 and all(
-            given in (None, size)
-            for given, size in zip(shape[1:], wanted[1:], strict=True)
-        )
-        if shape and not fits:
-            raise ValueError(
-                f"`y` must be of shape (batch_size, {wanted[1]}, {wanted[2]}), as the "
-                "forecast is; windows of `task='MS'` go with `num_outputs=1`. "
-                f"Received: shape {shape}."
-            )
-        weight = _by_window(sample_weight)
+        y, weight = _fitted(y, sample_weight, y_pred["forecast"])
         return super().compute_loss(x, y, y_pred, weight, training)
 
     def compute_metrics(self, x, y, y_pred, sample_weight=None):
@@ -64,41 +68,66 @@ class ForecastModel(NamedModel):
         Returns:
             A dict from name to value.
         """
-        return super().compute_metrics(x, y, y_pred, _by_window(sample_weight))
+        y, weight = _fitted(y, sample_weight, y_pred["forecast"])
+        return super().compute_metrics(x, y, y_pred, weight)
 
 
-def check_calendar(model, inputs):
+def _check_calendar(given, wanted):
     """Checks the kind of calendar features, which a cast would turn into others.
-
-    Args:
-        model: `keras.Model`.
-        inputs: What it is called with.
 
     Raises:
         TypeError: If they are integers where the model reads floats, or floats where it
             reads integers.
     """
-    known = getattr(model, "input", None)  # which a subclassed model lacks
-    if not (isinstance(known, dict) and isinstance(inputs, dict)):
-        return
-    wanted, given = (x.get("calendar") for x in (known, inputs))
-    if wanted is None or not hasattr(given, "dtype"):
-        return
     dtype = keras.backend.standardize_dtype(given.dtype)
     if dtype == "float64":  # of which Keras makes a model under a strategy
         return
-    if ("int" in dtype) != ("int" in wanted.dtype):
+    if ("int" in dtype) != ("int" in wanted):
         raise TypeError(
             "`calendar` must hold the features that the model was built for, in "
-            f"{wanted.dtype}: those of 'timeF' are float32, of other kinds int32. "
+            f"{wanted}: those of 'timeF' are float32, of other kinds int32. "
             f"Received: dtype {dtype}."
         )
 
 
-def _by_window(weight):
-    """Weights of windows with an axis of steps."""
+def _fitted(y, weight, forecast):
+    """Targets of the shape of the forecast, weights with an axis of steps.
+
+    Raises:
+        ValueError: If the targets are of another shape.
+    """
+    if isinstance(y, dict):
+        y = {name: _target(x, forecast) for name, x in y.items()}
+    elif y is not None:
+        y = _target(_only(y), forecast)
+    weight = _only(weight)
     if isinstance(weight, dict):
-        return {name: _by_window(x) for name, x in weight.items()}
-    if weight is None or len(weight.shape) != 1:
-        return weight
-    return ops.expand_dims(weight, -1)
+        weight = {name: _by_step(x, forecast) for name, x in weight.items()}
+    elif weight is not None:
+        weight = _by_step(weight, forecast)
+    return y, weight
+
+
+def _only(x):
+    """The one tensor of a list."""
+    is_list = isinstance(x, list | tuple) and len(x) == 1 and hasattr(x[0], "shape")
+    return x[0] if is_list else x
+
+
+def _target(y, forecast):
+    shape = getattr(y, "shape", None)
+    wanted = tuple(forecast.shape)
+    if getattr(shape, "rank", 3) is None or None in tuple(shape or ())[1:]:
+        # TensorFlow forgets shapes. Tensors that are joined must be as wide.
+        return ops.concatenate([y, ops.cast(forecast[:0], y.dtype)], axis=0)
+    if shape is not None and tuple(shape)[1:] != wanted[1:]:
+        raise ValueError(
+            f"`y` must be of shape (batch_size, {wanted[1]}, {wanted[2]}), as the "
+            "forecast is; windows of `task='MS'` go with `num_outputs=1`. "
+            f"Received: shape {tuple(shape)}."
+        )
+    return y
+
+
+def _by_step(weight, forecast):
+    return ops.reshape(weight, (ops.shape(forecast)[0], -1))

@@ -71,7 +71,7 @@ class ForecastFrame:
         if normalization is not None:
             check_choice("normalization", normalization, NORMALIZATIONS)
             self._normalization = layers.ReversibleNormalization(
-                normalization, name=f"{name}_normalization"
+                normalization, dtype="float32", name=f"{name}_normalization"
             )
             self.values = self._normalization(self.values)
 
@@ -96,7 +96,8 @@ class ForecastFrame:
         """The channels that are forecast."""
         if values.shape[-1] == self.num_outputs:
             return values
-        return LastChannels(self.num_outputs, name=f"{self.name}_targets")(values)
+        name = f"{self.name}_targets"
+        return LastChannels(self.num_outputs, dtype=values.dtype, name=name)(values)
 
 
 def initializers(initial_values):
@@ -130,6 +131,7 @@ def linear_over_time(frame, values, name, individual=False):
         bias_axes="pc" if individual else "p",
         kernel_initializer=uniform,
         bias_initializer=FanInUniform(fan_in=frame.seq_len),
+        dtype="float32",  # the last layer, and of little cost
         name=f"{frame.name}_{name}",
     )
     return layer(values)
@@ -180,7 +182,11 @@ class TakeSteps(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="keras_recsys")
 class LastChannels(keras.layers.Layer):
-    """The last `num_channels` channels of a series."""
+    """The last channels of a series.
+
+    Args:
+        num_channels: Positive int, how many.
+    """
 
     def __init__(self, num_channels, **kwargs):
         super().__init__(**kwargs)

@@ -57,9 +57,9 @@ def build_dlinear(
         inputs=inputs,
         name=name,
     )
-    seasonal, trend = layers.SeriesDecomposition(window, name=f"{name}_decomposition")(
-        frame.outputs_of(frame.values)
-    )
+    seasonal, trend = layers.SeriesDecomposition(
+        window, dtype="float32", name=f"{name}_decomposition"
+    )(frame.outputs_of(frame.values))
     parts = [
         linear_over_time(frame, seasonal, "seasonal", individual),
         linear_over_time(frame, trend, "trend", individual),

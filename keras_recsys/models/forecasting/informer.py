@@ -1,5 +1,7 @@
 """`build_informer`, the sparse encoder and decoder of long time series."""
 
+import itertools
+
 import keras
 
 from keras_recsys import layers
@@ -115,6 +117,7 @@ def build_informer(
         Differs from their code: forecasts are repeatable, see `ProbSparseAttention`;
         the last block of the decoder leaves out what is not in the forecast.
     """
+    seq_len = check_int("seq_len", seq_len)
     label_len = (
         seq_len // 2 if label_len is None else check_int("label_len", label_len, 0)
     )
@@ -134,17 +137,19 @@ def build_informer(
         seq_len=seq_len,
         pred_len=pred_len,
         num_outputs=num_outputs,
-        calendar=calendar_embedding and (frequency, calendar_embedding),
+        calendar=(
+            None if calendar_embedding is None else (frequency, calendar_embedding)
+        ),
         normalization=normalization,
         inputs=inputs,
         name=name,
     )
     initial = initializers(initial_values)
-    seeds = iter(range(0 if seed is None else seed, 2**31, 100))
+    seeds = itertools.count(0 if seed is None else check_int("seed", seed, 0), 100)
     dropout = check_rate("dropout", dropout)
 
     def next_seed():
-        return None if seed is None else next(seeds)
+        return None if seed is None else next(seeds) % 2**31
 
     def embed(values, calendar, part):
         x = layers.TokenEmbedding(

@@ -7,7 +7,14 @@ import keras
 import numpy as np
 import pytest
 from golden_files import golden
-from helpers import BACKEND, array, check_model, randomize, tensor
+from helpers import (
+    BACKEND,
+    array,
+    check_model,
+    output_and_gradients,
+    randomize,
+    tensor,
+)
 
 from keras_recsys.analysis import evaluate_forecasts
 from keras_recsys.models import build_informer, build_transformer_forecaster
@@ -51,6 +58,25 @@ def test_golden_model(path):
     reference.assert_golden(got, z["y"])
     loss = np.mean((got - z["target"]) ** 2)
     reference.assert_golden(loss, z["loss_mse"])
+
+
+@golden("informer", having=["x_enc", "g.out.W"])
+def test_golden_gradients(path):
+    z, meta = reference.read(path)
+    model = informer_of(z, meta)
+    # Their gradients in the place of weights, in our layout.
+    wanted = informer_of({**z, **{f"w{x[1:]}": z[x] for x in z if x[:2] == "g."}}, meta)
+    cut = reference.cut(model, model.output["forecast"])
+    inputs = [z[x] for x in ("x_enc", "mark_enc", "x_dec", "mark_dec")]
+    upstream = 2 * (z["y"] - z["target"]) / z["target"].size
+    _, gradients = output_and_gradients(
+        cut, inputs, upstream.astype("float32"), call={"training": False}
+    )
+    places = {id(weight): i for i, weight in enumerate(model.weights)}
+    assert len(gradients) == sum(x[:2] == "g." for x in z)
+    for weight, got in zip(cut.trainable_variables, gradients, strict=True):
+        want = array(wanted.weights[places[id(weight)]])
+        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-6, err_msg=weight.path)
 
 
 SIZES = {
@@ -258,8 +284,28 @@ def test_refuses_calendar_features_of_another_kind(embedding, dtype):
     x = {"values": x["values"], "calendar": x["calendar"].astype(dtype)}
     match = f"`calendar` must hold the features.*Received: dtype {dtype}"
     y = np.ones((3, *model.output["forecast"].shape[1:]), "float32")
-    with pytest.raises(TypeError, match=match):
-        evaluate_forecasts(model, [(x, y)])
-    model.compile("sgd", "mse", run_eagerly=True)
-    with pytest.raises(TypeError, match="calendar. must hold"):
-        model.train_on_batch(x, y)
+    x = {name: tensor(array) for name, array in x.items()}
+    for call in (
+        lambda: model(x),
+        lambda: model.predict_on_batch(x),
+        lambda: evaluate_forecasts(model, [(x, y)]),
+    ):
+        with pytest.raises(TypeError, match=match):
+            call()
+
+
+def test_any_seed():
+    for seed in (2**31 - 50, 2**32):
+        model = build_informer(2, **SIZES, seed=seed)
+        assert np.isfinite(
+            array(
+                model(
+                    {
+                        name: np.ones((1, *x.shape[1:]), x.dtype)
+                        for name, x in model.input.items()
+                    }
+                )["forecast"]
+            )
+        ).all()
+    with pytest.raises(TypeError, match=r"`seed` must be an integer.*seed=1.5"):
+        build_informer(2, **SIZES, seed=1.5)

@@ -1,5 +1,6 @@
 """The linear models and the forecasts without weights."""
 
+import keras
 import numpy as np
 import pytest
 from helpers import array, check_model
@@ -129,30 +130,69 @@ def test_says_what_was_given(build, changes, error, message):
 
 
 @pytest.mark.parametrize("shape", [(4, 3, 1), (4, 2, 2), (4, 3, 3), (4, 6)])
-@pytest.mark.parametrize("named", [False, True])
-def test_refuses_targets_of_another_shape(shape, named):
+@pytest.mark.parametrize(
+    "form", [lambda y: y, lambda y: {"forecast": y}, lambda y: [y]]
+)
+def test_refuses_targets_of_another_shape(shape, form):
     model = make("nlinear")
-    model.compile("sgd", "mse", run_eagerly=True)
-    y = np.zeros(shape, "float32")
-    match = rf"`y` must be of shape \(batch_size, 3, 2\).*\(4, {shape[1]}"
+    model.compile("sgd", "mse")
+    y = form(np.zeros(shape, "float32"))
+    match = rf"`y` must be of shape \(batch_size, 3, 2\).*, {shape[1]}"
     with pytest.raises(ValueError, match=match):
-        model.fit(X, {"forecast": y} if named else y, verbose=0)
+        model.train_on_batch(X, y)
     with pytest.raises(ValueError, match=match):
-        model.evaluate(X, y, verbose=0)
+        model.test_on_batch(X, y)
 
 
-@pytest.mark.parametrize("named", [False, True])
-def test_weights_of_windows(named):  # as many as steps, which they are not for
+def test_refuses_targets_of_another_shape_in_a_step_that_is_traced():
+    model = make("nlinear")
+    model.compile("sgd", "mse")
+    y = np.zeros((4, 3, 2), "float32")
+    model.test_on_batch(X, y)
+    for bad in (y[..., :1], y[:, :2], y[:, :1, :1]):
+        with pytest.raises(Exception, match="shape"):
+            model.test_on_batch(X, bad)
+
+
+@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+def test_half_precision_keeps_the_units_of_the_series(policy):
+    x = {"values": np.full((1, 8, 2), 12345.5, "float32")}
+    last = build_repeat_last(2, **SIZES, num_outputs=1)
+    linear = build_nlinear(2, **SIZES)
+    want = array(linear(x)["forecast"])
+    keras.config.set_dtype_policy(policy)
+    try:
+        last = build_repeat_last(2, **SIZES, num_outputs=1)
+        linear = build_nlinear(2, **SIZES)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    assert (array(last(x)["forecast"]) == 12345.5).all()
+    # The linear map is of zeros; what is left is its bias.
+    np.testing.assert_allclose(array(linear(x)["forecast"]), want, atol=1)
+
+
+def test_weights_of_windows_and_of_steps():  # as many windows as steps
     model = make("nlinear_target")
     model.compile("sgd", "mse", weighted_metrics=["mae"])
     x = {"values": X["values"][:3]}
     y = np.arange(9, dtype="float32").reshape(3, 3, 1)
-    weights = np.array([1, 0, 3], "float32")
+    windows = np.array([1, 0, 3], "float32")
+    steps = np.arange(9, dtype="float32").reshape(3, 3)
     error = forecast(model, x["values"]) - y
-    got = model.evaluate(
-        x, {"forecast": y} if named else y, sample_weight=weights, verbose=0
+    for weights, of_all in (
+        (windows, windows[:, None]),
+        (steps, steps),
+        (windows[:, None], windows[:, None]),
+        ([1.0, 0.0, 3.0], windows[:, None]),
+    ):
+        of_all = np.broadcast_to(of_all, (3, 3))[..., None]
+        got = model.test_on_batch(x, y, sample_weight=weights)
+        # Keras divides the loss by the number of steps, the metric by the weights.
+        assert got[0] == pytest.approx(np.mean(of_all * error**2), rel=1e-4)
+        model.reset_metrics()
+        want = np.sum(of_all * abs(error)) / of_all.sum()
+        assert got[1] == pytest.approx(want, rel=1e-4)
+    named = model.test_on_batch(x, {"forecast": y}, sample_weight={"forecast": windows})
+    assert named[0] == pytest.approx(
+        np.mean(windows[:, None, None] * error**2), rel=1e-4
     )
-    # Keras divides the loss by the number of steps, the metric by that of the weights.
-    assert got[0] == pytest.approx(np.mean(weights[:, None, None] * error**2), rel=1e-4)
-    want = np.sum(weights[:, None, None] * abs(error)) / (3 * weights.sum())
-    assert got[1] == pytest.approx(want, rel=1e-4)
