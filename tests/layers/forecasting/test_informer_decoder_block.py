@@ -306,6 +306,10 @@ def test_says_what_was_given():
         InformerDecoderBlock(output_len=0)
     with pytest.raises(ValueError, match=r"`output_len` must be at most.* 12.*len=13"):
         InformerDecoderBlock(2, output_len=13)(X, MEMORY)
+    layer = InformerDecoderBlock(2, output_len=4)
+    layer(X, MEMORY)
+    with pytest.raises(ValueError, match=r"`output_len` must be at most.* 2.*len=4"):
+        layer(X[:, :2], MEMORY)
     with pytest.raises(
         ValueError, match=r"`num_heads` must be a divisor.* 4,.*heads=3"
     ):

@@ -153,3 +153,10 @@ def test_says_what_max_len_was_given():
         PositionalEncoding(True, max_len=0)
     with pytest.raises(TypeError, match="`max_len` must be an integer.*=2.5"):
         PositionalEncoding(True, max_len=2.5)
+
+
+def test_says_that_the_width_is_another():
+    layer = PositionalEncoding(True, max_len=5)
+    layer(np.ones((2, 4, 3), "float32"))
+    with pytest.raises(ValueError, match="it was built for, 3. Received: width 1"):
+        layer(np.ones((2, 4, 1), "float32"))

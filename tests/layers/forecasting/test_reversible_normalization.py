@@ -259,3 +259,17 @@ def test_says_what_was_given():
         layer(Y, inverse=True)
     with pytest.raises(ValueError, match=r"at most the 1 channels.*shape \(3, 4, 2\)"):
         layer(Y, reference=X[:, :, :1], inverse=True)
+
+
+@pytest.mark.parametrize("built", [1, 3])
+def test_affine_weights_are_of_the_channels_it_was_built_for(built):
+    layer = ReversibleNormalization(affine=True)
+    layer(np.ones((2, 4, built), "float32"))
+    other = np.ones((2, 4, 4 - built), "float32")
+    match = (
+        f"the {built} channels that it was built for.*Received: {4 - built} channels"
+    )
+    with pytest.raises(ValueError, match=match):
+        layer(other)
+    with pytest.raises(ValueError, match=match):
+        layer(other, reference=other, inverse=True)
