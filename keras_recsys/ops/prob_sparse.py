@@ -542,13 +542,19 @@ def _sampled(query, key, key_index, kept, streamed, wide):
 def _reduced(scores, some, axis=-1):
     """Largest, sum and count along an axis, of those where `some` is not 0."""
     if some is None:
-        highest = ops.max(scores, axis=axis, initial=_LOWEST)  # of no rows too
-        return highest, ops.sum(scores, axis=axis), scores.shape[axis]
+        count = scores.shape[axis]
+        return _highest(scores, axis), ops.sum(scores, axis=axis), count
     real = some > 0
     total = ops.sum(ops.where(real, scores, ops.zeros_like(scores)), axis=axis)
-    scores = ops.where(real, scores, _LOWEST)
-    highest = ops.max(scores, axis=axis, initial=_LOWEST)
+    highest = _highest(ops.where(real, scores, _LOWEST), axis)
     return highest, total, ops.sum(some, axis=axis)
+
+
+def _highest(scores, axis):
+    """Largest along an axis, of no rows too."""
+    if 0 in tuple(scores.shape):  # where Keras forgets the shape on PyTorch
+        return ops.sum(scores, axis=axis)
+    return ops.max(scores, axis=axis, initial=_LOWEST)
 
 
 def _sampled_by_blocks(query, key, key_index, kept, wide):
