@@ -10,7 +10,7 @@ from keras import ops
 from keras_recsys._checks import check_int
 from keras_recsys.analysis._columns import to_numbers
 from keras_recsys.data._packages import import_package
-from keras_recsys.data.series_scaler import SeriesScaler
+from keras_recsys.data.series_scaler import check_scaler
 from keras_recsys.models.forecasting.repeat_last import build_repeat_last
 from keras_recsys.serving._saved_model import quiet
 
@@ -56,6 +56,7 @@ def evaluate_forecasts(model, dataset, *, scaler=None):
     >>> values = keras.Input((2, 1), name="values")
     >>> model = keras.Model({"values": values}, {"forecast": values[:, -1:]})
     >>> batches = [({"values": np.array([[[1.0], [3.0]]])}, np.array([[[2.5]]]))]
+    >>> from keras_recsys.data import SeriesScaler
     >>> evaluate_forecasts(model, batches, scaler=SeriesScaler([0.0], [4.0]))["mae"]
     0.5
     """
@@ -172,7 +173,7 @@ def plot_forecasts(
     column = channel % num_outputs - num_outputs  # from the end, as of all channels
     mean, std = 0.0, 1.0
     if scaler is not None:
-        _check_scaler(scaler, num_outputs)
+        check_scaler(scaler, num_outputs, "output channels")
         mean, std = scaler.mean[column], scaler.std[column]
     known = to_numbers("dataset", inputs["values"])
     known = known[:, -(num_known or known.shape[1]) :]
@@ -216,18 +217,6 @@ def _check_models(models):
         )
 
 
-def _check_scaler(scaler, num_outputs):
-    if not isinstance(scaler, SeriesScaler):
-        raise TypeError(
-            f"`scaler` must be None or a `SeriesScaler`. Received: scaler={scaler!r}."
-        )
-    if len(scaler.std) < num_outputs:
-        raise ValueError(
-            f"`scaler` must have a mean for each of {num_outputs} output channels. "
-            f"Received: {len(scaler.std)}."
-        )
-
-
 def _evaluate(models, dataset, scaler, baseline=False):
     """Dict from name to the dict of figures; `baseline` adds repeat-last."""
     models = dict(models)
@@ -253,7 +242,7 @@ def _evaluate(models, dataset, scaler, baseline=False):
         )
     scales = {"": np.ones(y.shape[2])}
     if scaler is not None:
-        _check_scaler(scaler, y.shape[2])
+        check_scaler(scaler, y.shape[2], "output channels")
         scales["raw_"] = scaler.std[-y.shape[2] :]
     figures = {}
     for name, (squared, absolute) in sums.items():

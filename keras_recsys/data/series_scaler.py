@@ -175,6 +175,29 @@ class SeriesScaler:
         return numbers, self.mean[-num_columns:], self.std[-num_columns:]
 
 
+def check_scaler(scaler, num_columns, what):
+    """Checks a scaler that is given.
+
+    Args:
+        scaler: What was given, other than `None`.
+        num_columns: Int, how many columns it is used for.
+        what: String, what these are.
+
+    Raises:
+        TypeError: If it is no `SeriesScaler`.
+        ValueError: If it has too few columns.
+    """
+    if not isinstance(scaler, SeriesScaler):
+        raise TypeError(
+            f"`scaler` must be None or a `SeriesScaler`. Received: scaler={scaler!r}."
+        )
+    if len(scaler.mean) < num_columns:
+        raise ValueError(
+            f"`scaler` must have a mean for each of {num_columns} {what}. "
+            f"Received: {len(scaler.mean)}."
+        )
+
+
 def _read_numbers(name, values):
     array = np.asarray(values)
     if array.dtype.kind not in "iuf" and array.size:

@@ -8,7 +8,7 @@ from keras_recsys._calendar import EMBEDDINGS
 from keras_recsys._checks import check_choice, check_int
 from keras_recsys.data.calendar_features import calendar_features
 from keras_recsys.data.ranking_dataset import _batches, _narrow
-from keras_recsys.data.series_scaler import SeriesScaler
+from keras_recsys.data.series_scaler import check_scaler
 from keras_recsys.data.time_series import list_series
 
 TASKS = ("M", "S", "MS")
@@ -102,7 +102,8 @@ def make_window_dataset(
 
     num_inputs = 1 if task == "S" else len(parts[0].columns)
     num_outputs = num_inputs if task == "M" else 1
-    _check_scaler(scaler, num_inputs)
+    if scaler is not None:
+        check_scaler(scaler, num_inputs, "columns")
     starts = _window_starts(parts, seq_len, pred_len, num_inputs, num_outputs, missing)
     if drop_remainder and batch_size > len(starts):
         raise ValueError(
@@ -129,20 +130,6 @@ class _Windows:
 
     event: np.ndarray  # the first row
     bucket: np.ndarray
-
-
-def _check_scaler(scaler, num_inputs):
-    if scaler is None:
-        return
-    if not isinstance(scaler, SeriesScaler):
-        raise TypeError(
-            f"`scaler` must be None or a `SeriesScaler`. Received: scaler={scaler!r}."
-        )
-    if len(scaler.mean) < num_inputs:
-        raise ValueError(
-            f"`scaler` must have a mean for each of {num_inputs} columns. "
-            f"Received: {len(scaler.mean)}."
-        )
 
 
 def _window_starts(parts, seq_len, pred_len, num_inputs, num_outputs, missing):

@@ -169,10 +169,7 @@ def sparsity_measure(
         select different queries, and `divisor` chooses.
     """
     check_choice("divisor", divisor, DIVISORS)
-    if streamed not in (None, True, False):
-        raise ValueError(
-            f"`streamed` must be None, True or False. Received: streamed={streamed!r}."
-        )
+    check_streamed(streamed)
     query_len, key_len = _check_lengths(query, key)
     query, key = ops.stop_gradient(query), ops.stop_gradient(key)
     dtype = keras.backend.standardize_dtype(query.dtype)
@@ -397,6 +394,19 @@ def attend(
         real = ops.swapaxes(real, 1, 2)
         weights = ops.where(real, weights, ops.zeros_like(weights))
     return output, weights
+
+
+def check_streamed(streamed):
+    """Returns `streamed`.
+
+    Raises:
+        ValueError: If it is neither `None` nor a bool.
+    """
+    if streamed not in (None, True, False):
+        raise ValueError(
+            f"`streamed` must be None, True or False. Received: streamed={streamed!r}."
+        )
+    return streamed
 
 
 def _check_lengths(query, key, value=None):

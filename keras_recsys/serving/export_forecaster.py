@@ -15,7 +15,7 @@ from keras_recsys._calendar import (
 )
 from keras_recsys._checks import check_choice
 from keras_recsys.data.calendar_features import ISO, calendar_features
-from keras_recsys.data.series_scaler import SeriesScaler
+from keras_recsys.data.series_scaler import SeriesScaler, check_scaler
 from keras_recsys.layers import CalendarEmbedding
 from keras_recsys.serving._interface import Interface
 from keras_recsys.serving._place import check_path, move_into_place, workspace
@@ -244,15 +244,7 @@ def _check_scaler(scaler, interface, dtype):
     num_channels = interface.tensors["values"].shape[2]
     if scaler is None:
         return SeriesScaler(np.zeros(num_channels), np.ones(num_channels))
-    if not isinstance(scaler, SeriesScaler):
-        raise TypeError(
-            f"`scaler` must be None or a `SeriesScaler`. Received: scaler={scaler!r}."
-        )
-    if len(scaler.mean) < num_channels:
-        raise ValueError(
-            f"`scaler` must have a mean for each of {num_channels} channels. "
-            f"Received: {len(scaler.mean)}."
-        )
+    check_scaler(scaler, num_channels, "channels")
     scaler = SeriesScaler(scaler.mean[-num_channels:], scaler.std[-num_channels:])
     rounding = np.abs(scaler.mean) * np.finfo(dtype).eps / 2 / scaler.std
     worst = int(rounding.argmax())

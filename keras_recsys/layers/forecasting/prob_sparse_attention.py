@@ -8,6 +8,7 @@ from keras_recsys.layers.forecasting._multi_head import MultiHeadLayer
 from keras_recsys.ops.prob_sparse import (
     DIVISORS,
     LAZY,
+    check_streamed,
     prob_sparse_attention,
     prob_sparse_counts,
     sample_key_index,
@@ -143,12 +144,7 @@ class ProbSparseAttention(MultiHeadLayer):
         self.lazy = check_choice("lazy", lazy, LAZY)
         self.causal_sampling = bool(causal_sampling)
         self.shared_keys = bool(shared_keys)
-        if streamed not in (None, True, False):
-            raise ValueError(
-                "`streamed` must be None, True or False. "
-                f"Received: streamed={streamed!r}."
-            )
-        self.streamed = streamed
+        self.streamed = check_streamed(streamed)
         if self.causal_sampling and self.shared_keys:
             raise ValueError(
                 "`causal_sampling` must be False where `shared_keys` is True: one "
