@@ -8,6 +8,7 @@ from keras_recsys.data.ett import ett_borders, load_ett
 from keras_recsys.data.fit_numbers import fit_numbers
 from keras_recsys.data.hashed_vocabulary import HashedVocabulary
 from keras_recsys.data.movielens import load_movielens
+from keras_recsys.data.movielens_lists import make_movielens_lists
 from keras_recsys.data.parquet_files import read_arrays, read_parquet, write_parquet
 from keras_recsys.data.ranking_dataset import make_ranking_dataset
 from keras_recsys.data.raw_dataset import encode_dataset, fit_vocabularies
@@ -53,6 +54,7 @@ __all__ = [
     "load_movielens",
     "load_weather",
     "make_dataset",
+    "make_movielens_lists",
     "make_ranking_dataset",
     "make_sequence_dataset",
     "make_window_dataset",
