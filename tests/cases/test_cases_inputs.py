@@ -315,6 +315,9 @@ MIRRORED = """
         # Two halves of a batch train as the whole does.
         for a, b in zip(alone.get_weights(), shared.get_weights(), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-5)
+        np.testing.assert_allclose(answer(shared, x), answer(alone, x), atol=1e-5)
+        if kind != kinds[0]:  # as dear as the training, and the same layers
+            continue
         np.testing.assert_allclose(predict(shared, x), answer(alone, x), atol=1e-5)
         bad = {{**x, "item": np.full(8, 9)}}
         try:
